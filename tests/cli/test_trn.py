@@ -21,7 +21,7 @@ from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, sessions
-from trainium_cdk.jobs.slurm.submission import render
+from trainium_cdk.jobs.slurm.submission import render, text
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -133,7 +133,7 @@ def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: Loca
     before = slurm.run(["squeue", "-h", "-a"]).stdout
     done = trn("submit", "bert-large", "--nodes", "4", "--optimizer", "adamw", "--token", "dry", "--dry-run")
     job = BertLarge(nodes=4, optimizer="adamw", user=user(Target()))
-    assert done.stdout == render(job, make_cluster(fleet(nodes=4)), "dry").text.encode()
+    assert done.stdout == text(render(job, make_cluster(fleet(nodes=4)), "dry")).encode()
     assert done.returncode == 0
     told = json.loads(
         trn(

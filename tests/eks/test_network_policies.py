@@ -19,6 +19,7 @@ from trainium_cdk.eks.network_policies import policies
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import render
 from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 Policy = dict[str, Any]
 ENV = settings.validate({"eks": {"job_networks": ["10.9.0.0/24"]}})
@@ -43,9 +44,10 @@ def worker(job: str, ip: str) -> End:
 
 def own(job: str) -> Policy:
     """The policy that is submitted with a job of this name."""
-    sent = render(Script(filename="x.sh", content=b"true", image="x/y:1", name=job), make_cluster(), "t")
-    [policy] = [thing for thing in sent.objects.all if thing["kind"] == "NetworkPolicy"]
-    return json.loads(json.dumps(policy).replace(sent.id, job))  # type: ignore[no-any-return]
+    cluster = make_cluster()
+    rendered = render(Script(filename="x.sh", content=b"true", image="x/y:1", name=job), cluster, "t")
+    [policy] = [thing for thing in objects(rendered, cluster).all if thing["kind"] == "NetworkPolicy"]
+    return json.loads(json.dumps(policy).replace(rendered.id, job))  # type: ignore[no-any-return]
 
 
 def connects(rows: list[Row], rules: list[Policy]) -> list[bool]:

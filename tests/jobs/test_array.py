@@ -208,6 +208,6 @@ def test_the_log_of_a_member_that_begins_again_is_read_from_its_beginning() -> N
 
 
 def test_a_submission_names_what_an_array_costs() -> None:
-    plan = render(script("true", array="0-9", nodes=2, precompile=True), make_cluster(), "t").plan
+    plan = render(script("true", array="0-9", nodes=2, precompile=True), make_cluster(), "t")
     assert plan.stages == ("train",)
     assert plan.describe()[0].startswith("10 times 2 nodes of trn1.32xlarge")

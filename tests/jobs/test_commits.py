@@ -45,9 +45,9 @@ def test_changes_are_those_of_the_files_that_are_sent(project: Path) -> None:
     assert ("+2" in text, "+3" in text, text.count("diff --git"), "KEY" in text) == (True, True, 2, False)
     assert "and uncommitted changes" in str(found)
     job = Script.from_workdir(project, "train.py")
-    spec = job.spec(plan(job, make_cluster()))
-    assert spec.files == {"uncommitted.diff": found.commit.diff}
-    assert spec.train.variables["TRN_GIT_COMMIT"] == found.commit.id
+    planned = plan(job, make_cluster())
+    assert job.files(planned) == {"uncommitted.diff": found.commit.diff}
+    assert job.program(planned).variables["TRN_GIT_COMMIT"] == found.commit.id
 
 
 def test_too_many_changes_are_said(project: Path) -> None:

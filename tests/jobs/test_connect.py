@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_transports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_backend_without_all_operations_is_refused() -> None:
-    class Mine(Backend[Any]):
+    class Mine(Backend):
         ordered_logs = True
 
     with pytest.raises(TypeError, match=r"abstract methods .*cancel.*nodes"):

@@ -262,10 +262,10 @@ def test_a_loader_that_resumes_has_the_batches_of_the_whole_training(tmp_path: P
     ],
 )
 def test_kinds_send_what_they_start(job: BertLarge | Gpt, names: list[str]) -> None:
-    made = job.spec(plan(job, make_cluster(neuron_release="2.28.1")))
+    planned = plan(job, make_cluster(neuron_release="2.28.1"))
     others = {"nxd_training.py", "phase2.py"}
-    assert made.files.keys() - others == {"launch.py", *(f"{name}.py" for name in names)}
-    words = made.train.words
+    assert job.files(planned).keys() - others == {"launch.py", *(f"{name}.py" for name in names)}
+    words = job.program(planned).words
     assert words[words.index((Place("files"), "/launch.py")) + 1] == ",".join(names)
 
 
@@ -287,7 +287,7 @@ def test_the_last_step_has_a_checkpoint(fields: Mapping[str, int], message: str)
         return
     option = f"exp_manager.checkpoint_callback_params.every_n_train_steps={min(200, *fields.values(), 200)}"
     job = Gpt(**fields)
-    assert option in job.spec(plan(job, make_cluster(neuron_release="2.28.1"))).train.words
+    assert option in job.program(plan(job, make_cluster(neuron_release="2.28.1"))).words
 
 
 def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:

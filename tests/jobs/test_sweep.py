@@ -91,7 +91,7 @@ def test_the_arguments_of_a_member(args: tuple[str, ...], words: list[Any]) -> N
 
 
 def test_a_submission_says_what_it_sweeps() -> None:
-    said = render(script({"lr": [1, 2], "seed": [3, 4]}), make_cluster(), "t").plan.describe()
+    said = render(script({"lr": [1, 2], "seed": [3, 4]}), make_cluster(), "t").describe()
     assert said[0].startswith("4 times 1 node")
     assert said[1] == "sweep of 4 members: lr=1 seed=3 to lr=2 seed=4"
     assert "sweep" not in render(script({"lr": [1, 2]}), make_cluster(), "t").spec.settings

@@ -102,9 +102,9 @@ def test_the_kind_has_a_lost_loss_printed_as_what_it_is(folder: Path, capfd: pyt
         fleet("trn2.48xlarge"), neuron_release="2.33.0", neuron_driver="2.31.7.0", framework="torch-native"
     )
     job = Finetune(data="/efs/chats", weights="/efs", run_steps=4, override=("learning_rate=1e20",))
-    made = job.spec(plan(job, cluster))
-    (folder / "fsdp.json").write_bytes(made.files["fsdp.json"])
-    words = [read_words(word) for word in made.train.words]
+    planned = plan(job, cluster)
+    (folder / "fsdp.json").write_bytes(job.files(planned)["fsdp.json"])
+    words = [read_words(word) for word in job.program(planned).words]
     for place in ("<root>/efs", "<job>", "<files>"):
         words = [word.replace(place, str(folder)) for word in words]
     assert sft.main(words[words.index("trl.scripts.sft") + 1 :]) == 0

@@ -21,7 +21,6 @@ from tests.jobs.kubernetes.conftest import script
 from trainium_cdk.cli.streams import Stream
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
-from trainium_cdk.jobs.job_spec import Submission
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, names
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.slurm.backend import seen_by_runner
@@ -170,9 +169,7 @@ SENT = [{"existing": False, "stages": {"train": "1"}, "resubmitted": []}]
     ],
     ids=["script on Slurm", "script on Kubernetes", "bert-large on Slurm", "bert-large on Kubernetes"],
 )
-def test_a_submission_passes_few_files(
-    make: Callable[[], Job], backend: Callable[[], Backend[Submission]], most: int
-) -> None:
+def test_a_submission_passes_few_files(make: Callable[[], Job], backend: Callable[[], Backend], most: int) -> None:
     """From the job to its last request; on Slurm through Run Command. A kind of ours adds what it fetches, corrects and installs."""
     there = backend()
     there.render(make())
@@ -226,7 +223,7 @@ def ended_on_slurm() -> tuple[SlurmBackend, str]:
 @pytest.mark.parametrize(
     ("made", "most"), [(ended_on_slurm, 11), (with_ended_job, 12)], ids=["on Slurm", "on Kubernetes"]
 )
-def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend[Submission], str]], most: int) -> None:
+def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend, str]], most: int) -> None:
     """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `cli/follow.py` and `cli/streams.py`, which print it, and
     `WAY`. The lines are those that the docs recommend for your own script. A vendor's lines add their kind's reader, a failed job its reason."""
     backend, id = made()

@@ -305,7 +305,7 @@ def test_content_that_was_replaced_is_refused(
 def test_kubernetes_fetches_it_in_prepare(project: Path) -> None:
     job = Script.from_workdir(project, "train.py", nodes=2)
     found = render_eks(job, make_eks(fleet(queue="trn")), "t")
-    assert found.plan.stages == ("prepare", "train")
+    assert found.stages == ("prepare", "train")
     [step], program = found.spec.prepare, found.spec.stages[-1].program
     assert (step.do, step.with_["digest"]) == ("code", job.workdir.archive)
     assert program is not None

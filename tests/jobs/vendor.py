@@ -17,9 +17,9 @@ from sandbox.slurm_packages import SYSTEM_PATH
 from tests.support import completed
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Job
-from trainium_cdk.jobs.job_spec import Submission
+from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.slurm.submission import SlurmSubmission, render
+from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.outputs import ClusterOutputs, SlurmCluster
 from trainium_cdk.runner import layout
 
@@ -156,7 +156,7 @@ class Site:
         with zipfile.ZipFile(self.root / "wheels" / f"{name.replace('-', '_')}-{version}-py3-none-any.whl") as wheel:
             wheel.extractall(self.packages(self.base))
 
-    def submission(self, job: Job, cluster: SlurmCluster, run: str = "t") -> SlurmSubmission:
+    def submission(self, job: Job, cluster: SlurmCluster, run: str = "t") -> Plan:
         return render(job, cluster, run)
 
     def start(self, job: Job, cluster: ClusterOutputs, run: str = "t", mode: str = "fetch", **variables: str) -> subprocess.Popen[str]:  # fmt: skip
@@ -182,7 +182,7 @@ class Site:
             output, _ = process.communicate()
             return process.returncode, output
 
-    def directory(self, sent: Submission) -> Path:
+    def directory(self, sent: Plan) -> Path:
         """The job's directory on the shared file system."""
         return self.root / "shared" / sent.directory.strip("/")
 

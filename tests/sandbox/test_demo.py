@@ -17,7 +17,7 @@ from sandbox.demo import eks
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import make_cluster, script
 from tests.support import need_kubernetes, need_slurm
-from trainium_cdk.jobs.kubernetes import render
+from trainium_cdk.jobs.kubernetes.objects import render, text
 
 SHOWN = (
     "18 virtual nodes",  # 16 with Trainium, 2 without
@@ -58,7 +58,7 @@ def test_without_a_local_kubernetes_the_printed_objects_are_valid() -> None:
     narrator: Any = SimpleNamespace(
         step=printed.append,
         print=printed.append,
-        run=lambda *_, **__: render(script(b"true"), make_cluster(), "t").text,
+        run=lambda *_, **__: text(render(script(b"true"), make_cluster(), "t"), make_cluster()),
     )
     eks._validate(narrator)
     assert printed[-1] == "5 objects, all valid: ConfigMap, JobSet, Secret, NetworkPolicy, ConfigMap"

@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 
 from trainium_cdk import outputs
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, kubernetes
-from trainium_cdk.jobs.slurm.submission import render
+from trainium_cdk.jobs.kubernetes.objects import objects
+from trainium_cdk.jobs.slurm.submission import render, text
 from trainium_cdk.outputs.forms import UNKNOWN
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64
@@ -37,12 +38,12 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
     for job in jobs(IMAGE if on_kubernetes else None):
         try:
             if isinstance(cluster, outputs.EksCluster):
-                pods = kubernetes.render(job, cluster, _RUN)
+                pods = objects(kubernetes.render(job, cluster, _RUN), cluster)
                 # with the network policies of the namespace, which the stack creates and the network add-on enforces
                 policies = [m for m in _manifests(template) if m["kind"] == "NetworkPolicy"]
-                yield f"{job.kind}.yaml", _yaml([*_known([pods.objects.runner, *pods.objects.all]), *policies])
+                yield f"{job.kind}.yaml", _yaml([*_known([pods.runner, *pods.all]), *policies])
             elif isinstance(cluster, outputs.SlurmCluster):
-                yield f"{job.kind}.json", render(job, cluster, _RUN).text.encode()
+                yield f"{job.kind}.json", text(render(job, cluster, _RUN)).encode()
             else:
                 raise TypeError(f"no audit for the jobs of a {type(cluster).__name__}")
         except JobError:  # not every kind runs on every cluster
@@ -57,9 +58,9 @@ def _manifests(template: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from json.loads(plain(resource["Properties"]["Manifest"]))
 
 
-def _known(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _known(things: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The objects in a form that scanners know: each Job of a JobSet as such."""
-    for thing in objects:
+    for thing in things:
         if thing["kind"] != "JobSet":
             yield thing
             continue
@@ -69,10 +70,10 @@ def _known(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": job["template"]["spec"]}
 
 
-def _yaml(objects: Iterable[dict[str, Any]]) -> bytes:
-    text = StringIO()
-    YAML(typ="safe", pure=True).dump_all(list(objects), text)
-    return text.getvalue().encode()
+def _yaml(things: Iterable[dict[str, Any]]) -> bytes:
+    written = StringIO()
+    YAML(typ="safe", pure=True).dump_all(list(things), written)
+    return written.getvalue().encode()
 
 
 def plain(text: Any) -> str:

@@ -19,7 +19,7 @@ from trainium_cdk.jobs.buckets import SCHEME
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.copy import Survey
 
 CLUSTER = "cluster"
@@ -79,7 +79,7 @@ def cp(
 
 
 def _planned(
-    jobs: Backend[Submission], source: str, target: str, image: str | None, bar: Progress
+    jobs: Backend, source: str, target: str, image: str | None, bar: Progress
 ) -> tuple[Survey, Callable[[Survey], None]]:
     """What is to be copied, and what copies it."""
     from trainium_cdk.jobs.bucket_copy import BucketCopy
@@ -125,7 +125,7 @@ def _remote(text: str) -> tuple[str, str] | None:
     return (place, path) if colon and ours else None
 
 
-def _path(jobs: Backend[Submission], place: str, path: str) -> str:
+def _path(jobs: Backend, place: str, path: str) -> str:
     if place == CLUSTER:
         return path
     if path.startswith("/") or ".." in path.split("/"):

@@ -92,7 +92,7 @@ class Busy:
         unknown: whether there may be more, of a team or of users whose jobs the caller may not list.
     """
 
-    backend: Backend[Any] | None = None
+    backend: Backend | None = None
     jobs: list[Occupant] = field(default_factory=list)
     unknown: bool = False
 
@@ -128,7 +128,7 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
         return Busy(unknown=isinstance(e, JobError))
 
 
-def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:
+def used(backend: Backend, me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:
     """Whose jobs run or wait on a cluster, of all its teams.
 
     Args:
@@ -187,7 +187,7 @@ def _how_it_is(found: Survey, client: Any) -> str:
     return f"{stack} is {status}; a job that was cancelled stays cancelled. {again} to delete it"
 
 
-def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend[Any] | None) -> None:
+def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> None:
     from trainium_cdk.operations import teardown
 
     stack = found.owner.stack
@@ -249,7 +249,7 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
     ]
 
 
-def _end_jobs(jobs: Backend[Any], fate: Fate) -> None:
+def _end_jobs(jobs: Backend, fate: Fate) -> None:
     """End the jobs. If the cluster cannot be reached any more, it can still be deleted: its jobs end with it."""
     from trainium_cdk.operations.teardown.jobs import end
 

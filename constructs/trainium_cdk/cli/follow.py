@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -93,7 +93,7 @@ def status(
         raise typer.Exit(1)
 
 
-def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | None) -> list[JobStatus]:
+def _wait(on: Target, jobs: Backend, ids: Iterable[str], timeout: float | None) -> list[JobStatus]:
     ids = list(dict.fromkeys(as_given(jobs, id) for id in ids))
     end = None if timeout is None else time.monotonic() + timeout
     found: list[JobStatus] = []

@@ -15,7 +15,7 @@ from trainium_cdk.cli.output import echo, log
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
+    from trainium_cdk.jobs import Backend, JobStatus, Tunnel
     from trainium_cdk.jobs.status import Node
 
 LOGIN = ("login", "head")
@@ -118,7 +118,7 @@ def forward(
         _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
 
 
-def _job_or_node(jobs: Backend[Submission], given: str) -> str | Node:
+def _job_or_node(jobs: Backend, given: str) -> str | Node:
     """The id of a job, or a node that is on.
 
     Raises:
@@ -139,7 +139,7 @@ def _job_or_node(jobs: Backend[Submission], given: str) -> str | Node:
         raise JobError(f"there is no node {given[:80]!r}{hint} `trn nodes` lists them. Also, {e}") from None
 
 
-def _job_on(jobs: Backend[Submission], given: str) -> tuple[str, str]:
+def _job_on(jobs: Backend, given: str) -> tuple[str, str]:
     """The id of a job, and the node's name where it is given by that.
 
     Raises:
@@ -178,7 +178,7 @@ def _ports(given: str | None) -> tuple[int, int]:
     return found[0], (*found, 0)[1]
 
 
-def _until_it_runs(jobs: Backend[Submission], id: str) -> None:
+def _until_it_runs(jobs: Backend, id: str) -> None:
     def runs(status: JobStatus) -> bool:
         if status.done:
             raise JobError(f"{id} has ended: it is {status.state}. See trn logs {id}")

@@ -6,7 +6,7 @@ import getpass
 import re
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -35,7 +35,7 @@ def is_of_job(given: str) -> bool:
     return given == LATEST or is_full_id(given) or ("/" in given and not given.startswith("arn:"))
 
 
-def resolve_id(jobs: Backend[Any], given: str) -> str:
+def resolve_id(jobs: Backend, given: str) -> str:
     """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
 
     Raises:
@@ -56,17 +56,17 @@ def resolve_id(jobs: Backend[Any], given: str) -> str:
     return _by_beginning(jobs, given, unknown)
 
 
-def as_given(jobs: Backend[Any], given: str) -> str:
+def as_given(jobs: Backend, given: str) -> str:
     """What a method of the backend takes for a job that is named as for `resolve_id`: on Slurm the same, which its own request resolves."""
     return given if jobs.names_jobs else resolve_id(jobs, given)
 
 
-def full_id(jobs: Backend[Any], given: str) -> str:
+def full_id(jobs: Backend, given: str) -> str:
     """The id of a job that was asked for, for what is printed."""
     return jobs.full_id(given) if jobs.names_jobs else given
 
 
-def status(jobs: Backend[Any], given: str) -> JobStatus:
+def status(jobs: Backend, given: str) -> JobStatus:
     """The status of a job, named as for `resolve_id`, with one request where the id itself is given. Raises as `resolve_id`."""
     if jobs.names_jobs or "/" in given or given == LATEST or is_full_id(given):
         return jobs.status_with_progress(as_given(jobs, given))
@@ -76,7 +76,7 @@ def status(jobs: Backend[Any], given: str) -> JobStatus:
         return jobs.status_with_progress(_by_beginning(jobs, given, e))
 
 
-def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:
+def _by_beginning(jobs: Backend, given: str, unknown: UnknownJob) -> str:
     ids = jobs.ids(1 if given == LATEST else _MOST)
     found = list(ids) if given == LATEST else [id for id in ids if given and id.startswith(given)]
     if len(found) > 1:

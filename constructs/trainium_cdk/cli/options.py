@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
     from trainium_cdk.outputs import Cluster
     from trainium_cdk.settings import Environment
@@ -301,7 +301,7 @@ def deployed(on: Target, engine: str | None = None) -> Cluster:
     return on.of_team(read_cluster(on.cluster_file) if on.cluster_file else outputs.read(on.stack, on.region, engine))
 
 
-def backend(on: Target) -> Backend[Submission]:
+def backend(on: Target) -> Backend:
     from trainium_cdk.jobs.connection import connect
 
     jobs = connect(local=on.local, cluster=deployed(on), say=log)

@@ -35,7 +35,7 @@ from trainium_cdk.errors import JobError, TrnError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.models import Job, Plan
     from trainium_cdk.settings import Environment
 
@@ -271,22 +271,22 @@ def submit(
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
-    submission = jobs.render(made, token)
+    plan = jobs.render(made, token)
     if dry_run:
-        _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
+        _dry_run(plan, jobs.text(plan), described(ctx), of_file=cluster is not None, as_json=as_json)
         return
-    for line in submission.plan.describe():
+    for line in plan.describe():
         log(line)
     if workdir:
         log(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
         lambda: (
-            f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
-            f"{submission.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
+            f"interrupted: {plan.id} will be submitted completely or not at all (trn status "
+            f"{plan.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
         )
     ):
-        log(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
-        sent = jobs.send(submission)
+        log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
+        sent = jobs.send(plan)
         if sent.sent is not None:
             files, size = sent.sent
             log(
@@ -300,15 +300,15 @@ def submit(
         log(("already submitted" if sent.existing else "submitted") + f": {stages}")
         if sent.existing and not sent.resubmitted:
             _as_it_is(jobs, sent.id)
-        log(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
-        if submission.plan.job.array:
+        log(f"logs: {plan.directory}/logs; TensorBoard: {plan.directory}/{plan.job.TENSORBOARD}")
+        if plan.job.array:
             log(
                 f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
             )
         elif not follow:
             log(f"follow it with: trn logs -f {sent.id}{at(on)}")
     if as_json:
-        batch = submission.plan.batch
+        batch = plan.batch
         echo_json(
             {
                 "id": sent.id,
@@ -326,17 +326,16 @@ def submit(
         logs(on, sent.id, follow=True)
 
 
-def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
-    """What would be sent, on standard output; what the job needs, on standard error."""
+def _dry_run(plan: Plan, text: str, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
+    """What would be sent (`text`), on standard output; what the job needs, on standard error."""
     from trainium_cdk.jobs.price import hour_usd, price
 
-    plan = submission.plan
     catalog = catalog_of(environment)
     if as_json:
         echo_json(
             {
-                "id": submission.id,
-                "directory": submission.directory,
+                "id": plan.id,
+                "directory": plan.directory,
                 "stack": plan.cluster.stack,
                 "region": plan.cluster.region,
                 "environment": environment.source.file if environment and of_file else None,
@@ -348,7 +347,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
                 "usd_per_hour": hour_usd(plan, catalog),
                 "price": price(plan, catalog),
                 "plan": plan.describe(),
-                "sent": submission.text,
+                "sent": text,
             }
         )
         return
@@ -363,7 +362,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
         log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
         log(line)
-    write_bytes(submission.text.encode(), lambda _: None, output_filter())
+    write_bytes(text.encode(), lambda _: None, output_filter())
 
 
 def _processes(plan: Plan) -> str:
@@ -406,7 +405,7 @@ def _full_id(name: str, given: str) -> str:
     )
 
 
-def _as_it_is(jobs: Backend[Any], id: str) -> None:
+def _as_it_is(jobs: Backend, id: str) -> None:
     """The state of a job that was submitted before: it may have ended long ago."""
     with contextlib.suppress(TrnError):  # it is submitted, whatever this request's outcome
         status = jobs.status(id)

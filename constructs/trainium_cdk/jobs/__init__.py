@@ -26,7 +26,6 @@ _HOMES = {
     "JobError": "errors",
     "JobLog": "runner.readers.log",
     "JobStatus": "jobs.status",
-    "KindSpec": "jobs.kind_spec",
     "LocalTransport": "jobs.slurm.transport",
     "LogChunk": "jobs.status",
     "Nccom": "jobs.kinds.nccom",
@@ -36,7 +35,6 @@ _HOMES = {
     "SlurmBackend": "jobs.slurm.backend",
     "SsmTransport": "jobs.slurm.ssm",
     "Stage": "jobs.status",
-    "Submission": "jobs.job_spec",
     "SubmitError": "errors",
     "Submitted": "jobs.status",
     "TorchTitan": "jobs.kinds.torchtitan",
@@ -65,11 +63,9 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend as Backend
     from trainium_cdk.jobs.connection import connect as connect
     from trainium_cdk.jobs.forward import Tunnel as Tunnel
-    from trainium_cdk.jobs.job_spec import Submission as Submission
     from trainium_cdk.jobs.job_spec import job_id as job_id
     from trainium_cdk.jobs.job_spec import launch_environment as launch_environment
     from trainium_cdk.jobs.job_spec import new_token as new_token
-    from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
     from trainium_cdk.jobs.kinds.gpt_67b import Gpt as Gpt

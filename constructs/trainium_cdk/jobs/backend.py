@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainium_cdk.errors import (
     JobError,
@@ -26,11 +26,9 @@ from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.job_spec import Submission
-    from trainium_cdk.jobs.models import AnyJob
+    from trainium_cdk.jobs.models import AnyJob, Plan
     from trainium_cdk.outputs import ClusterOutputs
 
-S = TypeVar("S", bound="Submission")
 T = TypeVar("T")
 
 LONGEST_PAUSE = 30.0
@@ -111,7 +109,7 @@ class Changes:
         return differs
 
 
-class Backend(ABC, Generic[S]):
+class Backend(ABC):
     """A scheduler that runs jobs: all that `trn` needs. Every method may raise `TransportError`, those with an id also
     `UnknownJob`. A job's handle is its id; nothing is stored on this machine."""
 
@@ -136,16 +134,20 @@ class Backend(ABC, Generic[S]):
         return given
 
     @abstractmethod
-    def render(self, job: AnyJob, token: str | None = None) -> S:
-        """What `submit` would send.
+    def render(self, job: AnyJob, token: str | None = None) -> Plan:
+        """The job as `submit` would send it (`Plan.spec`).
 
         Raises:
             JobError: the job does not fit the cluster.
         """
 
     @abstractmethod
-    def send(self, submission: S) -> Submitted:
-        """Send a rendered submission. Raises as `submit` does."""
+    def text(self, rendered: Plan) -> str:
+        """What `--dry-run` prints of a rendered job: what is sent, without the values of its variables."""
+
+    @abstractmethod
+    def send(self, rendered: Plan) -> Submitted:
+        """Send a rendered job. Raises as `submit` does."""
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
         """Submit a job. Repeated with the same token, it is submitted once.
@@ -158,12 +160,12 @@ class Backend(ABC, Generic[S]):
         """
         return self.send(self.render(job, token))
 
-    def send_many(self, submissions: Sequence[S]) -> tuple[Submitted, ...]:
-        """Send rendered submissions of different ids, in their order. Raises as `submit_many` does."""
+    def send_many(self, rendered: Sequence[Plan]) -> tuple[Submitted, ...]:
+        """Send rendered jobs of different ids, in their order. Raises as `submit_many` does."""
         outcomes: list[Submitted | SubmitError] = []
-        for submission in submissions:
+        for one in rendered:
             try:
-                outcomes.append(self.send(submission))
+                outcomes.append(self.send(one))
             except SubmitError as e:
                 outcomes.append(e)
         return all_submitted(outcomes)

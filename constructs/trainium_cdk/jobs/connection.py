@@ -18,7 +18,7 @@ def connect(
     local: bool | None = None,
     cluster: outputs.Cluster | None = None,
     say: Callable[[str], None] | None = None,
-) -> Backend[Any]:
+) -> Backend:
     """The backend for jobs on a deployed stack, whichever scheduler it has.
 
     Args:
@@ -40,23 +40,23 @@ def connect(
 _Say = Callable[[str], None] | None
 
 
-def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.slurm.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.kubernetes.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.slurm.pcs import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend[Any]]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
+_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
 """Each loads only what its own engine needs."""

@@ -112,7 +112,7 @@ class Copy:
     """
 
     def __init__(
-        self, backend: Backend[Any], *, image: str | None = None, progress: Callable[[int], None] = lambda _: None
+        self, backend: Backend, *, image: str | None = None, progress: Callable[[int], None] = lambda _: None
     ) -> None:
         self._backend, self._image, self._progress = backend, image, progress
         cluster = backend.cluster

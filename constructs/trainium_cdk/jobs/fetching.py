@@ -2,7 +2,8 @@
 out, and where a program finds the result. Pure.
 
     found = fetching.source("samples", tree, job.env)
-    Job(prepare=(*found.steps, ...), stages=(Stage("train", program=Program(words=((*found.place, "/train.py"),), ...)),))
+    found.steps  # for `Job.prepare`
+    (*found.place, "/train.py")  # a word for `Job.program`
 """
 
 from __future__ import annotations

@@ -5,19 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import re
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, UnknownCatalogEntry
 from trainium_cdk.jobs import fetching
 from trainium_cdk.jobs.models import Job as AnyJob
-from trainium_cdk.jobs.models import KindSpec, Plan
+from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.price import hour_usd
 from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Program, Rule, Slurm, Stage, Word
+from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Rule, Slurm, Stage, Word
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
@@ -30,35 +29,6 @@ _FORK_SAFE_BELOW = (5, 15)
 _NEWEST = (99, 0)
 COMPILER = "neuron_parallel_compile"
 """Runs a program until its graphs are known, and compiles them."""
-
-
-@dataclass(frozen=True)
-class Submission(ABC):
-    """A rendered job. Each engine has a subclass with its `text`.
-
-    Attributes:
-        id: `<name>-<token>`; the same token gives the same id, and is submitted once.
-        directory: the job's directory on the shared file system: logs, checkpoints, TensorBoard, scripts.
-    """
-
-    id: str
-    directory: str
-    plan: Plan
-    files: Mapping[str, bytes] = field(repr=False)
-    """The job's own files, by their paths."""
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """What `--dry-run` prints: what is sent, byte for byte."""
-
-    @property
-    def log_dir(self) -> str:
-        return f"{self.directory}/logs"
-
-    @property
-    def tensorboard_dir(self) -> str:
-        return f"{self.directory}/{self.plan.job.TENSORBOARD}"
 
 
 def job_id(job: AnyJob, token: str) -> str:
@@ -80,33 +50,33 @@ def new_token() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
 
 
-def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of: Callable[[str], str] = str) -> Job:
+def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) -> Job:
     """All that the runner needs to carry a job out.
 
     Args:
         name: the job's id.
         folder_of: the name of a job's folder, from the id that a user gives.
     """
-    job, kind = plan.job, plan.job.spec(plan)
-    environment = launch_environment(plan, catalog)
+    job, environment = plan.job, launch_environment(plan)
+    variables = {key: value for key, value in environment.items() if key not in job.env}
     return Job(
         id=name,
         kind=job.kind,
-        stages=_stages(plan, kind, {key: value for key, value in environment.items() if key not in job.env}),
-        environment=_environment(plan, catalog),
-        prepare=kind.prepare,
-        require=kind.require,
+        stages=tuple(_stage(plan, stage, variables) for stage in plan.stages),
+        environment=_environment(plan),
+        prepare=job.prepare(plan),
+        require=job.require(plan),
         shown=_shown(plan),
         settings=job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True),
         # what the launch environment has made of them, as it adds to NEURON_CC_FLAGS
         variables={key: environment[key] for key in job.env},
-        files=dict(kind.files),
+        files=dict(job.files(plan)),
         checkpoints=_checkpoints(plan, folder_of),
         array=job.array or "",
-        sweep=kind.sweep,
+        sweep=getattr(job, "sweep", None),
         slurm=_slurm(plan, plan.cluster, folder_of) if isinstance(plan.cluster, SlurmCluster) else None,
         health=_health(plan.cluster.health),
-        budget=_budget(plan, catalog) if job.max_usd else None,
+        budget=_budget(plan) if job.max_usd else None,
     )
 
 
@@ -116,7 +86,7 @@ def _health(actions: str) -> Health:
     return Health(hang=chosen.get("hang", "tell"), nan=chosen.get("nan", "tell"))
 
 
-def _budget(plan: Plan, catalog: Catalog | None) -> Budget:
+def _budget(plan: Plan) -> Budget:
     """What a job may cost, as time of its nodes.
 
     Raises:
@@ -125,7 +95,7 @@ def _budget(plan: Plan, catalog: Catalog | None) -> Budget:
     from trainium_cdk.catalog import Catalog
 
     job, fleet = plan.job, plan.fleet
-    hour = hour_usd(plan, catalog or Catalog.load())
+    hour = hour_usd(plan, Catalog.load())
     if hour is None:
         why = "a capacity block is paid for when it is bought"
         if fleet.capacity_type != "capacity-block":
@@ -135,34 +105,21 @@ def _budget(plan: Plan, catalog: Catalog | None) -> Budget:
     return Budget(job.max_usd, round(job.max_usd / (hour / job.nodes) * 3600))
 
 
-def _stages(plan: Plan, kind: KindSpec, variables: Mapping[str, str]) -> tuple[Stage, ...]:
+def _stage(plan: Plan, name: str, variables: Mapping[str, str]) -> Stage:
     job = plan.job
-
-    def with_variables(program: Program) -> Program:
-        return replace(program, variables={**variables, **program.variables})
-
-    made = {
-        "prepare": Stage("prepare"),
-        "precompile": Stage("precompile", job.nodes, with_variables(_compiling(kind)), job.processes_per_node),
-        "train": Stage(
-            "train",
-            job.nodes,
-            with_variables(kind.train),
-            job.processes_per_node,
-            seconds=seconds(job.time_limit) if job.time_limit else None,
-            again=job.RESTARTS,
-            batch=kind.batch,
-        ),
-    }
-    return tuple(made[stage] for stage in plan.stages)
+    if name == "prepare":
+        return Stage(name)
+    compiles = name == "precompile"
+    program = job.precompile_program(plan) if compiles else job.program(plan)
+    program = replace(program, variables={**variables, **program.variables})
+    if compiles:
+        program = replace(program, words=(COMPILER, *program.words))
+        return Stage(name, job.nodes, program, job.processes_per_node)
+    limit = seconds(job.time_limit) if job.time_limit else None
+    return Stage(name, job.nodes, program, job.processes_per_node, limit, job.RESTARTS, job.starts_once)
 
 
-def _compiling(kind: KindSpec) -> Program:
-    program = kind.precompile or replace(kind.train, resume=())
-    return replace(program, words=(COMPILER, *program.words))
-
-
-def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
+def _environment(plan: Plan) -> Environment:
     job, cluster = plan.job, plan.cluster
     checks = ""
     if job.CHECKS_VERSIONS and plan.on_trainium:
@@ -174,7 +131,7 @@ def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
         cores=plan.fleet.cores,
         framework=plan.framework,
         cache=job.cache_set,
-        rules=_rules(cluster, catalog),
+        rules=_rules(cluster),
         checks=checks,
         region=cluster.region if job.has_secrets else "",
     )
@@ -238,13 +195,13 @@ def _slurm(plan: Plan, cluster: SlurmCluster, folder_of: Callable[[str], str]) -
     )
 
 
-def _rules(cluster: Cluster, catalog: Catalog | None = None) -> tuple[Rule, ...]:
+def _rules(cluster: Cluster) -> tuple[Rule, ...]:
     """Drivers and runtimes that do not work together, as a node compares its own with them."""
     from trainium_cdk.catalog import Catalog
 
     return tuple(
         Rule(_range(rule.driver), _range(rule.runtime), f"{rule}. {cluster.version_fix}")
-        for rule in (catalog or Catalog.load()).incompatible
+        for rule in Catalog.load().incompatible
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, preparation, sweep, words
-from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
@@ -21,6 +20,8 @@ from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
+from trainium_cdk.runner.spec import Job as JobSpec
+from trainium_cdk.runner.spec import Program, Step, Words
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
@@ -48,32 +49,6 @@ _SET = {
 """Variables that the runner sets, and why: a program would not find its own value."""
 
 
-def check_warm_up(warmup: int | None, steps: int) -> None:
-    """Refuses a warm-up that lasts as long as the whole training: the learning rate would never reach its peak."""
-    if warmup is not None and warmup >= steps:
-        raise wrong(
-            f"warmup_steps is {warmup}, but the whole training has {steps} steps. Give fewer warm-up steps, or more steps"
-        )
-
-
-def check_run_steps(run: int | None, steps: int) -> None:
-    """Refuses steps after the whole training, where the learning rate is 0."""
-    if run is not None and run > steps:
-        raise wrong(
-            f"run_steps is {run}, but the whole training has {steps} steps, after which its learning rate is 0. Give {steps} or less, or "
-            f"more steps (--steps {run})"
-        )
-
-
-def check_checkpoints(last: int, interval: int) -> None:
-    """Refuses a training whose last steps would be in no checkpoint, where the program writes one every `interval` steps only."""
-    if last > interval and last % interval:
-        raise wrong(
-            f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
-            f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
-        )
-
-
 def plain(text: str) -> str:
     """The text as a job's name may be.
 
@@ -87,8 +62,8 @@ class Job(BaseModel):
     """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
     A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
-    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `spec`, and overrides those of the
-    other methods that it needs.
+    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `program`, and overrides those of the
+    other methods that it needs. What they return is data for the runner (`runner.spec`), and no line of a shell.
     """
 
     TITLE: ClassVar[str] = ""
@@ -104,8 +79,6 @@ class Job(BaseModel):
     """What its programs import beside the framework; None: it runs in the environment of the cluster, or of the image."""
     TENSORBOARD: ClassVar[str] = "output"
     """Folder of TensorBoard's files in the job's directory."""
-    PREPARES: ClassVar[bool] = True
-    """Whether it fetches code, packages or data first."""
     FETCHES: ClassVar[Fetches] = "files"
     """What it fetches, which decides how much memory a pod has for it."""
     RESTARTS: ClassVar[bool] = True
@@ -284,7 +257,7 @@ class Job(BaseModel):
     @property
     def prepares(self) -> bool:
         """Whether something is fetched, or copied, first."""
-        return self.PREPARES or self.resume_from is not None
+        return type(self).prepare is not Job.prepare or self.resume_from is not None
 
     @property
     def fetches(self) -> Fetches:
@@ -337,8 +310,29 @@ class Job(BaseModel):
         return {}
 
     @abstractmethod
-    def spec(self, plan: "Plan") -> KindSpec:
-        """Its programs, and what they need, as data."""
+    def program(self, plan: "Plan") -> Program:
+        """The program of the training, as it starts on each node."""
+
+    def precompile_program(self, plan: "Plan") -> Program:
+        """The program whose graphs `neuron_parallel_compile` compiles. Default: that of the training, from its beginning."""
+        return replace(self.program(plan), resume=())
+
+    def prepare(self, plan: "Plan") -> tuple[Step, ...]:
+        """What is fetched first: steps of `jobs.fetching`. A kind that overrides this has a stage `prepare`."""
+        return ()
+
+    def files(self, plan: "Plan") -> Mapping[str, bytes]:
+        """What is sent with the job, by name; programs are executable."""
+        return {}
+
+    def require(self, plan: "Plan") -> Words:
+        """Paths on the cluster without which the job is refused before a node is requested."""
+        return ()
+
+    @property
+    def starts_once(self) -> bool:
+        """Whether the training starts once, in Slurm's batch script (`runner.spec.Stage`)."""
+        return False
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
         """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""
@@ -385,6 +379,7 @@ class Plan:
         prepares_on: where `prepare` runs on Slurm: the nodes without Trainium, else those with the fewest NeuronCores, which cost least.
         constraint: Slurm features that select the fleets, if the queue has others too.
         notes: for the user, before the job runs.
+        spec: what the runner carries out; empty until the job is rendered with a token.
     """
 
     job: Job
@@ -394,6 +389,17 @@ class Plan:
     prepares_on: "Fleet"
     constraint: str | None = None
     notes: tuple[str, ...] = ()
+    spec: JobSpec = field(default=JobSpec("", "", ()), repr=False)
+
+    @property
+    def id(self) -> str:
+        """`<name>-<token>`; the same token gives the same id, and is submitted once."""
+        return self.spec.id
+
+    @property
+    def directory(self) -> str:
+        """The job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
+        return f"{self.cluster.shared_dir}/{self.cluster.folder}/jobs/{self.id}"
 
     @property
     def workers(self) -> int:
@@ -424,10 +430,9 @@ class Plan:
     @property
     def started(self) -> int:
         """Processes that are started, on all nodes: where a launcher does it, one for each NeuronCore."""
-        made = self.job.spec(self)
-        if made.batch:
+        if self.job.starts_once:
             return 1
-        launched = words.starts_several(made.train.words)
+        launched = words.starts_several(self.job.program(self).words)
         return self.job.nodes * (max(1, self.fleet.cores) if launched else self.job.processes_per_node)
 
     @property

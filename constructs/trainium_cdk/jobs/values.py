@@ -27,6 +27,32 @@ def wrong(message: str) -> PydanticCustomError:
     return PydanticCustomError("trn", "{message}", {"message": message})
 
 
+def check_warm_up(warmup: int | None, steps: int) -> None:
+    """Refuses a warm-up that lasts as long as the whole training: the learning rate would never reach its peak."""
+    if warmup is not None and warmup >= steps:
+        raise wrong(
+            f"warmup_steps is {warmup}, but the whole training has {steps} steps. Give fewer warm-up steps, or more steps"
+        )
+
+
+def check_run_steps(run: int | None, steps: int) -> None:
+    """Refuses steps after the whole training, where the learning rate is 0."""
+    if run is not None and run > steps:
+        raise wrong(
+            f"run_steps is {run}, but the whole training has {steps} steps, after which its learning rate is 0. Give {steps} or less, or "
+            f"more steps (--steps {run})"
+        )
+
+
+def check_checkpoints(last: int, interval: int) -> None:
+    """Refuses a training whose last steps would be in no checkpoint, where the program writes one every `interval` steps only."""
+    if last > interval and last % interval:
+        raise wrong(
+            f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
+            f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
+        )
+
+
 def shown(value: object) -> str:
     text = repr(value[:100] if isinstance(value, str | bytes) else value)
     return text if len(text) <= 80 else f"{text[:79]}…"

@@ -78,7 +78,7 @@ def test_devices_are_found_however_the_listing_is_nested() -> None:
 def test_expected_results(job: Nccom, kind: str, least: str, note: str) -> None:
     """Only a figure that was published for the same nodes, or the user's own."""
     fitted = plan(job, make_cluster(fleet(kind)))
-    text = str(job.spec(fitted).train.words)
+    text = str(job.program(fitted).words)
     assert ('"least"' in text, least in text) == (bool(least), True)
     assert ("\n".join(fitted.notes).count(note) if note else not fitted.notes) == 1
 

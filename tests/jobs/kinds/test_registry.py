@@ -19,7 +19,6 @@ from typing import Literal
 from pydantic import Field
 from trainium_cdk.jobs import Job, Upstream
 from trainium_cdk.runner.readers.records import Step
-from trainium_cdk.jobs.models import KindSpec
 from trainium_cdk.runner.spec import Place, Program
 
 def read(text):
@@ -30,15 +29,14 @@ class Hello(Job):
     TITLE = "greets"
     FRAMEWORKS = ()
     FAMILIES = ("trn1",)
-    PREPARES = False
     UPSTREAM = Upstream("someone/hello", "0" * 40, "hello.py")
     LOGS = (read,)
     kind: Literal["hello"] = "hello"
     precompile: bool = False
     greeting: str = Field("hi", pattern=r"^[a-z]+$", description="What it prints.")
 
-    def spec(self, plan):
-        return KindSpec(Program(("echo", self.greeting, (Place("node"),)), (Place("job"), "/work")))
+    def program(self, plan):
+        return Program(("echo", self.greeting, (Place("node"),)), (Place("job"), "/work"))
 """
 
 
@@ -84,7 +82,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     [
         ("raise ImportError('no torch')", "job kind hello (hello_kind:Hello) cannot be loaded: no torch. Fix or uninstall its package"),
         ("class Hello: pass", "job kind hello (hello_kind:Hello) is not a subclass of trainium_cdk.jobs.Job"),
-        (MODULE.replace("def spec", "def specs"), "job kind hello (hello_kind:Hello) does not define the method spec. Fix its package"),
+        (MODULE.replace("def program", "def programs"), "job kind hello (hello_kind:Hello) does not define the method program. Fix its package"),
         (MODULE.replace('"hello"', '"bert-large"'), "job kind bert-large (hello_kind:Hello) already exists"),
     ],
 )  # fmt: skip

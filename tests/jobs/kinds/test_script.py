@@ -22,7 +22,7 @@ def project(root: Path) -> Path:
 
 
 def started(job: Script) -> list[object]:
-    return [w for w in job.spec(plan(job, make_cluster())).train.words if isinstance(w, str)]
+    return [w for w in job.program(plan(job, make_cluster())).words if isinstance(w, str)]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,10 @@ def test_what_is_no_module_is_refused(
 
 def test_a_module_with_a_folder_finds_its_files(tmp_path: Path) -> None:
     job = Script.from_module("pkg.train", project(tmp_path))
-    spec = job.spec(plan(job, make_cluster()))
-    assert (spec.train.folder, spec.train.variables["PYTHONPATH"]) == ((Place("job"), "/code"),) * 2
-    assert [step.do for step in spec.prepare] == ["code"]
+    planned = plan(job, make_cluster())
+    program = job.program(planned)
+    assert (program.folder, program.variables["PYTHONPATH"]) == ((Place("job"), "/code"),) * 2
+    assert [step.do for step in job.prepare(planned)] == ["code"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_module_with_a_folder_finds_its_files(tmp_path: Path) -> None:
 )
 def test_what_a_program_needs_is_looked_for_before_its_nodes_start(job: Script, module: str) -> None:
     planned = plan(job, make_cluster())
-    assert [step.with_["names"] for step in job.spec(planned).prepare] == ([(module,)] if module else [])
+    assert [step.with_["names"] for step in job.prepare(planned)] == ([(module,)] if module else [])
     assert ("prepare" in planned.stages) == bool(module)
 
 

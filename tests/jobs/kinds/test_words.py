@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from conformance.launched import read_words
 from tests.jobs.conftest import described, fleet, make_cluster
 from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.models import KindSpec
+from trainium_cdk.jobs.models import Job, Plan
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.spec import Program
@@ -31,25 +32,26 @@ def cluster(instance: str) -> SlurmCluster:
 def test_what_a_job_is(case: str) -> None:
     told = dict(CASES[case])
     job = described(**told.pop("job"))
-    assert shown(job.spec(plan(job, cluster(told.pop("cluster"))))) == told
+    assert shown(job, plan(job, cluster(told.pop("cluster")))) == told
 
 
 def test_every_kind_is_told() -> None:
     assert {case["job"]["kind"] for case in CASES.values()} == set(kinds())
 
 
-def shown(kind: KindSpec) -> dict[str, Any]:
+def shown(job: Job, planned: Plan) -> dict[str, Any]:
     """Its parts that are not empty, as a person reads them: a place is `<job>`."""
-    made: dict[str, Any] = {"folder": read_words(kind.train.folder), "train": line(kind.train)}
-    if kind.precompile:
-        made["precompile"] = line(kind.precompile)
+    program, compiled = job.program(planned), job.precompile_program(planned)
+    made: dict[str, Any] = {"folder": read_words(program.folder), "train": line(program)}
+    if compiled != replace(program, resume=()):
+        made["precompile"] = line(compiled)
     rest = {
-        "resume": " ".join(map(read_words, kind.train.resume)),
-        "variables": {name: read_words(word) for name, word in kind.train.variables.items()},
-        "folders": [read_words(word) for word in kind.train.folders],
-        "files": sorted(kind.files),
-        "prepare": [f"{step.do}: {read_words(step.with_)}" for step in kind.prepare],
-        "require": [read_words(word) for word in kind.require],
+        "resume": " ".join(map(read_words, program.resume)),
+        "variables": {name: read_words(word) for name, word in program.variables.items()},
+        "folders": [read_words(word) for word in program.folders],
+        "files": sorted(job.files(planned)),
+        "prepare": [f"{step.do}: {read_words(step.with_)}" for step in job.prepare(planned)],
+        "require": [read_words(word) for word in job.require(planned)],
     }
     return {**made, **{name: value for name, value in rest.items() if value}}
 

@@ -7,7 +7,6 @@ import json
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,14 +69,12 @@ def script(content: bytes = RANKS, **fields: Any) -> Script:
 
 def let_it_prepare(patch: pytest.MonkeyPatch) -> None:
     """Scripts have a stage `prepare`, which looks for the program that their variable NEEDS names."""
-    own = Script.spec
 
-    def spec(self: Script, plan: Any) -> Any:
-        step = Step("tools", {"names": [self.env.get("NEEDS", "sh")], "fix": "Install it"})
-        return replace(own(self, plan), prepare=(step,))
+    def prepare(self: Script, plan: Any) -> Any:
+        return (Step("tools", {"names": [self.env.get("NEEDS", "sh")], "fix": "Install it"}),)
 
     patch.setattr(Script, "prepares", True)
-    patch.setattr(Script, "spec", spec)
+    patch.setattr(Script, "prepare", prepare)
 
 
 def text(chunks: Any) -> str:

@@ -13,6 +13,7 @@ from tests.support import until
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, members, names, render
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 BODY = b"""until [ -e /efs/%s ]; do sleep 0.1; done
 echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT"
@@ -159,9 +160,10 @@ def test_what_is_refused_before_it_is_sent() -> None:
 
 
 def test_members_differ_in_their_names_and_index_alone() -> None:
-    sent = render(array("x", "x", array="0,11", image="x:1"), make_cluster(), "t")
+    cluster = make_cluster()
+    sent = objects(render(array("x", "x", array="0,11", image="x:1"), cluster, "t"), cluster)
     jobs = sent.jobs
-    jobs[0]["metadata"]["labels"] |= sent.objects.release  # its own come last
+    jobs[0]["metadata"]["labels"] |= sent.release  # its own come last
     first, second = (json.dumps(job).replace(f"x-t-{n}", "x-t-N").replace(f'"{n}"', '"N"').replace(f"x-t/{n}", "x-t/N").replace(f"member-{n}-", "member-N-") for n, job in zip((0, 11), jobs, strict=True))  # fmt: skip
     assert first == second
 
@@ -170,7 +172,8 @@ def test_each_member_of_a_sweep_has_its_values() -> None:
     """In its own JobSet alone: those of all may be more than an object's annotations hold."""
     sweep = {"lr": [1, 2], "seed": [3]}
     job = Script(filename="train.py", content=b"pass", nodes=1, name="x", image="x:1", sweep=sweep)
-    sent = render(job, make_cluster(), "t")
+    cluster = make_cluster()
+    sent = objects(render(job, cluster, "t"), cluster)
     notes = [json.loads(one["metadata"]["annotations"][names.DESCRIPTION]) for one in sent.jobs]
     assert [note["values"] for note in notes] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
     assert "sweep" not in notes[0]["job"]
@@ -189,7 +192,8 @@ def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() ->
     job = Script(
         filename="train.py", content=b"pass", nodes=1, name="x", image="x:1", array="0-1", requirements=["a==1"]
     )
-    sent = render(job, make_cluster(), "t")
+    cluster = make_cluster()
+    sent = objects(render(job, cluster, "t"), cluster)
     rows = [{**one, "columns": {"TerminalState": state, "Suspended": "false"}} for one, state in zip(sent.jobs, ("Completed", "Failed"), strict=True)]  # fmt: skip
     for row in rows:
         row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"

@@ -14,6 +14,7 @@ from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
@@ -335,7 +336,7 @@ def test_unknown_jobs(backend: KubernetesBackend, id: str) -> None:
 
 def test_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
     """Also if its label claims it, under the name of another one."""
-    plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").jobs[0])
+    plain = copy.deepcopy(objects(backend.render(script(b"sleep 3600", nodes=1), "stranger"), backend.cluster).jobs[0])
     name = plain["metadata"]["name"]
     for labels in ({}, {"app.kubernetes.io/managed-by": "trn", JOB_LABEL: "another"}):
         plain["metadata"]["labels"] = labels

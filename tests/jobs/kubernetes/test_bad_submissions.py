@@ -108,8 +108,9 @@ def test_slurm_takes_no_image_and_no_priority(field: dict[str, str], message: st
 
 
 def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
-    made = KubernetesBackend(NATIVE, never).render(BertLarge(image="x/y:1"), "t")
-    assert "x/y:1" in made.text
+    backend = KubernetesBackend(NATIVE, never)
+    made = backend.render(BertLarge(image="x/y:1"), "t")
+    assert "x/y:1" in backend.text(made)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +123,5 @@ def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
     ],
 )
 def test_an_image_of_ones_own_fits_the_nodes_driver(cluster: EksCluster, job: BertLarge | Finetune) -> None:
-    assert OWN in KubernetesBackend(cluster, never).render(job, "t").text
+    backend = KubernetesBackend(cluster, never)
+    assert OWN in backend.text(backend.render(job, "t"))

@@ -21,6 +21,7 @@ from tests.support import completed, until
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.kubernetes import render
+from trainium_cdk.jobs.kubernetes.objects import objects
 from trainium_cdk.jobs.kubernetes.status import train_spec
 from trainium_cdk.outputs import GROUP_LABEL
 
@@ -175,7 +176,9 @@ def test_people_bring_pods_to_the_jobs_namespace_that_a_team_may_not(running: Ru
     [example] = [each for each in YAML(typ="safe").load_all(EXAMPLE) if each["kind"] == "JobSet"]
     people = example["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     cluster = running.cluster.model_copy(update={"claims": ("fsx-x",), "mount_dirs": ("/fsx",), "shared_dir": "/fsx"})
-    efs, fsx = (train_spec(render(script(image="x", nodes=1), c, "t").jobs[0]) for c in (running.cluster, cluster))
+    efs, fsx = (
+        train_spec(objects(render(script(image="x", nodes=1), c, "t"), c).jobs[0]) for c in (running.cluster, cluster)
+    )
     passed = {}
     for name, spec in {"example": people, "move": MOVE["spec"], "of trn": efs, "of trn on FSx": fsx}.items():
         for namespace in ("training", "speech"):

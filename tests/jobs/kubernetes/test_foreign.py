@@ -15,6 +15,7 @@ from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.jobs.kubernetes.objects import objects
 from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 QUEUE = {names.QUEUE_LABEL: "trn"}
@@ -31,7 +32,7 @@ def theirs(backend: KubernetesBackend, running: Running) -> Iterator[dict[str, s
     need_kubernetes(volcano=True)
     api = running.kubernetes.api()
     nowhere = {**POD, "nodeSelector": {"no-node": "has-this"}}
-    jobset = copy.deepcopy(backend.render(script(b"true", nodes=1), "theirs").jobs[0])
+    jobset = copy.deepcopy(objects(backend.render(script(b"true", nodes=1), "theirs"), backend.cluster).jobs[0])
     jobset["metadata"] = {"name": "their-jobset", "labels": QUEUE}
     jobset["spec"]["suspend"] = True
     status.train_spec(jobset)["nodeSelector"] = nowhere["nodeSelector"]

@@ -20,7 +20,7 @@ from trainium_cdk.eks.scaler.labels import unready
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
 from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.status import JobStatus
@@ -34,12 +34,13 @@ def train(backend: KubernetesBackend, token: str, env: dict[str, str], **fields:
     """A job of two nodes, whose times are shorter."""
     job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, cache=token, env=env)
     made = backend.render(job, token)
-    spec = dataclasses.replace(made.spec, **fields)
-    sent = objects(spec, made.plan, backend.cluster, pyz())
+    made = dataclasses.replace(made, spec=dataclasses.replace(made.spec, **fields))
+    sent = objects(made, backend.cluster)
     for one in sent.jobs:
         [container] = one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
         container["readinessProbe"]["periodSeconds"] = 1
-    return backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
+    Submitter(backend.cluster, backend.api, made, sent).send()
+    return made.id
 
 
 def begun(running: Running, id: str) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ def made(
 ) -> Objects:
     script = Script(**{"filename": "run.sh", "content": b"true", "nodes": 2, **fields})
     job = described(name, script, *(stages or ("train",)))
-    return objects(job, plan(script, cluster), cluster, runner or pyz())
+    return objects(replace(plan(script, cluster), spec=job), cluster, runner)
 
 
 ALL = ("prepare", "precompile", "train")
@@ -265,7 +265,7 @@ def test_a_job_that_is_too_large_is_refused() -> None:
 def test_a_jobs_record_tells_its_settings_and_none_of_its_variables() -> None:
     script = Script(filename="run.sh", content=b"true", nodes=2)
     job = replace(described("run-t", script, "train"), settings={"nodes": 2, "args": ["a"]})
-    [found] = objects(job, plan(script, CLUSTER), CLUSTER, pyz()).jobs
+    [found] = objects(replace(plan(script, CLUSTER), spec=job), CLUSTER).jobs
     record = status.described(found)
     assert record["job"] == {"nodes": 2}
     assert record["directory"] == "/efs/trn/jobs/run-t"

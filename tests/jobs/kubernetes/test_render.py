@@ -17,8 +17,10 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import golden
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, TorchTitan
 from trainium_cdk.jobs.answers import settings_in
-from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render
+from trainium_cdk.jobs.kubernetes import names, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
+from trainium_cdk.jobs.kubernetes.objects import objects, text
+from trainium_cdk.jobs.models import Plan
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner import spec
 
@@ -73,23 +75,24 @@ def home(name: str) -> EksCluster:
     return NEWER[name][1] if name in NEWER else CLUSTER
 
 
-def readable(submission: KubernetesSubmission) -> str:
+def readable(rendered: Plan) -> str:
     """Without what changes with each version of the runner."""
-    runner, digest = submission.objects.runner["metadata"]["name"], submission.objects.digest
-    return submission.text.replace(runner, "[runner]").replace(digest, "[SHA-256]")
+    made = objects(rendered, CLUSTER)
+    runner, digest = made.runner["metadata"]["name"], made.digest
+    return text(rendered, CLUSTER).replace(runner, "[runner]").replace(digest, "[SHA-256]")
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
-    text = readable(render(JOBS[name], CLUSTER, "20261120-4f3a9c"))
-    assert text == golden(GOLDEN / f"{name}.yaml", text)
+    found = readable(render(JOBS[name], CLUSTER, "20261120-4f3a9c"))
+    assert found == golden(GOLDEN / f"{name}.yaml", found)
 
 
 def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_content_and_arguments() -> None:
     made = Script(
         filename="run.sh", content=b"true secret", args=("secret",), env={"TOKEN": "secret"}, nodes=2, name="own"
     )
-    record = render(made, CLUSTER, "t").jobs[0]["metadata"]["annotations"][names.DESCRIPTION]
+    record = objects(render(made, CLUSTER, "t"), CLUSTER).jobs[0]["metadata"]["annotations"][names.DESCRIPTION]
     assert settings_in(record) == {"filename": "run.sh", "nodes": 2, "name": "own"}
     assert "secret" not in record
     assert [settings_in(damaged) for damaged in ("", "{}", "[]", '{"job": 1}', "[" * 10_000)] == [{}] * 5
@@ -98,25 +101,29 @@ def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_conten
 @pytest.mark.parametrize("cluster", [CLUSTER, BOTH], ids=["efs", "efs and fsx"])
 @pytest.mark.parametrize("name", ALL)
 def test_objects_match_the_official_schemas_and_have_the_job_in_them(name: str, cluster: Any) -> None:
-    submission = render(ALL[name], cluster if ALL[name].nodes <= 2 and name not in NEWER else home(name), "t")
-    assert schemas.validate_all([submission.objects.runner, *submission.objects.all]) == []
-    [secret] = [one["stringData"] for one in submission.objects.parts if one["kind"] == "Secret"]
+    on = cluster if ALL[name].nodes <= 2 and name not in NEWER else home(name)
+    rendered = render(ALL[name], on, "t")
+    made = objects(rendered, on)
+    assert schemas.validate_all([made.runner, *made.all]) == []
+    [secret] = [one["stringData"] for one in made.parts if one["kind"] == "Secret"]
     sent = spec.from_json(spec.Job, json.loads(secret["job.json"]))
-    assert spec.to_json(replace(sent, variables=submission.spec.variables)) == spec.to_json(submission.spec)
-    assert json.loads(secret.get("env.json", "{}")) == submission.spec.variables
+    assert spec.to_json(replace(sent, variables=rendered.spec.variables)) == spec.to_json(rendered.spec)
+    assert json.loads(secret.get("env.json", "{}")) == rendered.spec.variables
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_dry_run_shows_the_job_and_all_objects_but_no_value(name: str) -> None:
     job = ALL[name].model_copy(update={"env": {"TOKEN": "s3cret \n x"}})
-    submission = render(job, home(name), "t")
-    described, *objects = YAML(typ="safe").load_all(submission.text)
-    assert described["id"] == submission.id
+    rendered = render(job, home(name), "t")
+    printed = text(rendered, home(name))
+    described, *others = YAML(typ="safe").load_all(printed)
+    assert described["id"] == rendered.id
     assert described["variables"] == {"TOKEN": "[not shown]"}
-    assert "s3cret" not in submission.text
-    every = [submission.objects.runner, *submission.objects.all]
+    assert "s3cret" not in printed
+    made = objects(rendered, home(name))
+    every = [made.runner, *made.all]
     hidden = ("stringData", "binaryData")
-    assert [{k: v for k, v in one.items() if k not in hidden} for one in objects] == [
+    assert [{k: v for k, v in one.items() if k not in hidden} for one in others] == [
         {k: v for k, v in one.items() if k not in hidden} for one in every
     ]
 
@@ -129,7 +136,7 @@ def test_the_compiler_gets_the_lnc_of_the_node_group() -> None:
     assert made.environment.cores == 128
     assert stage.program.variables["NEURON_LOGICAL_NC_CONFIG"] == "1"
     assert stage.program.variables["NEURON_CC_FLAGS"] == "--logical-nc-config=1"
-    assert "LOGICAL_NC" not in render(Script(filename="x.sh", content=b"true"), CLUSTER, "t").text
+    assert "LOGICAL_NC" not in text(render(Script(filename="x.sh", content=b"true"), CLUSTER, "t"), CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +168,9 @@ def test_scripts_arguments_and_variables_arrive_as_they_are(
         job = Script(filename="show", content=content, args=tuple(args), env=env)
     except JobError:
         return  # an empty script
-    [secret] = [one["stringData"] for one in render(job, CLUSTER, "t").objects.parts if one["kind"] == "Secret"]
+    [secret] = [
+        one["stringData"] for one in objects(render(job, CLUSTER, "t"), CLUSTER).parts if one["kind"] == "Secret"
+    ]
     sent = spec.from_json(spec.Job, json.loads(json.loads(json.dumps(secret["job.json"]))))
     [stage] = sent.stages
     assert stage.program is not None

@@ -16,6 +16,7 @@ from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 WHY = "set aside, as it can never start: it asks for aws.amazon.com/neuroncore, which its queue does not have."
 
@@ -24,7 +25,9 @@ WHY = "set aside, as it can never start: it asks for aws.amazon.com/neuroncore, 
 def cores(backend: KubernetesBackend, running: Running) -> Iterator[str]:
     """A JobSet of another client that asks for a resource which no queue has."""
     api = running.kubernetes.api()
-    body: dict[str, Any] = copy.deepcopy(backend.render(script(b"true", nodes=1), "cores").jobs[0])
+    body: dict[str, Any] = copy.deepcopy(
+        objects(backend.render(script(b"true", nodes=1), "cores"), backend.cluster).jobs[0]
+    )
     body["metadata"] = {"name": "cores", "namespace": "training", "labels": {names.QUEUE_LABEL: "trn"}}
     body["spec"]["suspend"] = True
     for container in status.train_spec(body)["containers"]:

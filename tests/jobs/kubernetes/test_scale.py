@@ -21,6 +21,7 @@ from trainium_cdk.eks import manifests
 from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 pytestmark = pytest.mark.sweep
 
@@ -61,15 +62,17 @@ def crowd(running: Running, size: int) -> Iterator[KubernetesBackend]:
 
 def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
     """A job that waits with its Workload, or one that has ended, with two pods of which one in two has failed."""
-    sent = render(script(b"true\n", name=f"j{number}", image="registry.example/train:1"), backend.cluster, "t")
+    job = script(b"true\n", name=f"j{number}", image="registry.example/train:1")
+    rendered = render(job, backend.cluster, "t")
+    sent = objects(rendered, backend.cluster)
     wanted = copy.deepcopy(sent.jobs[0])
-    wanted["metadata"]["labels"] |= sent.objects.release  # `list` selects by it
+    wanted["metadata"]["labels"] |= sent.release  # `list` selects by it
     wanted["spec"] |= {"suspend": waits, "managedBy": "example.com/none"}
     made = api.create(wanted)
     if waits:
         template = wanted["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
         labels = {"kueue.x-k8s.io/job-uid": made["metadata"]["uid"]}
-        workload = _object("kueue.x-k8s.io/v1beta2", "Workload", f"jobset-{sent.id}", made, labels)
+        workload = _object("kueue.x-k8s.io/v1beta2", "Workload", f"jobset-{rendered.id}", made, labels)
         api.create(
             {**workload, "spec": {"queueName": "trn", "podSets": [{"name": "train", "count": 2, "template": template}]}}
         )
@@ -82,19 +85,19 @@ def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
         "conditions": [{**condition, "lastTransitionTime": "2026-11-23T22:00:00Z"}],
     }
     api.patch_status(
-        path_of(names.JOBSET, "JobSet", sent.id, backend.cluster.namespace), made["metadata"]["uid"], ended
+        path_of(names.JOBSET, "JobSet", rendered.id, backend.cluster.namespace), made["metadata"]["uid"], ended
     )
     if number >= _WITH_PODS:
         return
     template = copy.deepcopy(wanted["spec"]["replicatedJobs"][0]["template"])
     ours = {**template["metadata"]["labels"]}
-    batch = _object("batch/v1", "Job", names.train_job(sent.id), made, ours)
+    batch = _object("batch/v1", "Job", names.train_job(rendered.id), made, ours)
     batch = api.create({**batch, "spec": {**template["spec"], "managedBy": "example.com/none"}})
     for index in range(2):
         pod = _object(
             "v1",
             "Pod",
-            f"{names.train_job(sent.id)}-{index}-abcde",
+            f"{names.train_job(rendered.id)}-{index}-abcde",
             batch,
             template["spec"]["template"]["metadata"]["labels"],
         )

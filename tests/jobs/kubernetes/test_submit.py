@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,9 +37,8 @@ def api(running: Running) -> Iterator[Api]:
 def sender(running: Running, api: Api) -> Callable[..., Submitter]:
     def make(name: str, *stages: str, **fields: Any) -> Submitter:
         script = Script(**{"filename": "run.sh", "content": b"true", "nodes": 2, "cache": name, **fields})
-        fitted = plan(script, running.cluster)
-        found = objects(described(name, script, *(stages or ALL)), fitted, running.cluster, pyz())
-        return Submitter(running.cluster, api, name, fitted, found, lambda _: None)
+        rendered = replace(plan(script, running.cluster), spec=described(name, script, *(stages or ALL)))
+        return Submitter(running.cluster, api, rendered, objects(rendered, running.cluster), lambda _: None)
 
     return make
 

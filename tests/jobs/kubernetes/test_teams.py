@@ -24,6 +24,7 @@ from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
+from trainium_cdk.jobs.kubernetes.objects import objects
 
 QUEUES = [{"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 1}}, {"namespace": "vision"}]
 ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}], "queues": QUEUES}})
@@ -40,7 +41,10 @@ def test_the_outputs_of_a_stack_name_its_teams() -> None:
     both = {"claims": ("efs-team-claim", "fsx-claim"), "mount_dirs": ("/efs", "/fsx")}
     alone = {"claims": ("fsx-claim",), "mount_dirs": ("/fsx",), "shared_dir": "/fsx"}
     made = [c.model_copy(update=on) for on in ({}, both, alone) for c in (found, speech)]
-    first = [status.train_spec(render(script(image="x", nodes=1), c, "t").jobs[0])["initContainers"][0] for c in made]
+    first = [
+        status.train_spec(objects(render(script(image="x", nodes=1), c, "t"), c).jobs[0])["initContainers"][0]
+        for c in made
+    ]
     assert [one["securityContext"].get("runAsUser") for one in first] == [None, None, None, None, 0, 0], (
         "root makes the jobs' folder on FSx for Lustre alone"
     )
@@ -50,9 +54,9 @@ def test_the_outputs_of_a_stack_name_its_teams() -> None:
     caches = [
         next(
             one["value"]
-            for one in status.train_spec(render(script(image="x", nodes=1, **more), cluster, "t").jobs[-1])[
-                "containers"
-            ][0]["env"]
+            for one in status.train_spec(
+                objects(render(script(image="x", nodes=1, **more), cluster, "t"), cluster).jobs[-1]
+            )["containers"][0]["env"]
             if one["name"] == "TRN_HOST"
         )
         for cluster in (found, speech, vision)

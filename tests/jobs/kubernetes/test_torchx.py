@@ -17,6 +17,7 @@ from trainium_cdk import outputs
 from trainium_cdk.cli.app import app
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
+from trainium_cdk.jobs.kubernetes.objects import objects
 from trainium_cdk.outputs import EksCluster
 
 TORCHX, COMPONENT = ROOT / ".venvs/torchx/bin/torchx", ROOT / "examples/torchx_component.py"
@@ -58,9 +59,9 @@ def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
     theirs = torchx(write(cluster), "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
     ours = render(Script(filename="x.sh", content=b"true", nodes=2, cache="bert"), cluster, "t")
-    mine = status.train_spec(ours.jobs[0])
+    mine = status.train_spec(objects(ours, cluster).jobs[0])
     limits = mine["containers"][0]["resources"]["limits"]
-    assert theirs["spec"]["queue"] == ours.plan.fleet.queue
+    assert theirs["spec"]["queue"] == ours.fleet.queue
     assert len(theirs["spec"]["tasks"]) == 2
     program = ours.spec.stages[-1].program
     assert program is not None

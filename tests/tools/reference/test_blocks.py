@@ -245,4 +245,4 @@ def test_each_program_runs(block: Block) -> None:
         [problem] = [p for rule in given["RULES"] for p in rule(settings.Environment(name="test"))]
         assert problem.dotted == "name"
     if "Hello" in given:
-        assert given["Hello"](nodes=1).spec(None).train.words[:2] == ("echo", "hi")
+        assert given["Hello"](nodes=1).program(None).words[:2] == ("echo", "hi")

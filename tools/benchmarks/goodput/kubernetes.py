@@ -20,8 +20,6 @@ from tools.benchmarks.goodput.figure import Fault
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.runner.spec import Health
 
@@ -40,8 +38,7 @@ class Kubernetes:
     def send(self, job: Script, rules: Health) -> str:
         made = self._backend.render(job.model_copy(update={"restarts": 20}))
         spec = dataclasses.replace(made.spec, health=rules)
-        sent = objects(spec, made.plan, self._backend.cluster, pyz())
-        return self._backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
+        return self._backend.send(dataclasses.replace(made, spec=spec)).id
 
     def has_ended(self, id: str) -> bool:
         return self._backend.status(id).done

@@ -43,7 +43,7 @@ def kinds() -> Mapping[str, type[Job]]:
                 f"job kind {entry.name} ({entry.value}) is not a subclass of trainium_cdk.jobs.Job. Fix its package"
             )
         if isabstract(kind):
-            raise JobError(f"job kind {entry.name} ({entry.value}) does not define the method spec. Fix its package")
+            raise JobError(f"job kind {entry.name} ({entry.value}) does not define the method program. Fix its package")
         if name_of(kind) in found:
             raise JobError(
                 f"job kind {name_of(kind)} ({entry.value}) already exists. Give it another name in its package"

@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, fetching, sent, words
-from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Scaling, Upstream, check_run_steps, check_warm_up
+from trainium_cdk.jobs.models import Checkpoints, Job, Scaling, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data
-from trainium_cdk.jobs.values import wrong
+from trainium_cdk.jobs.values import check_run_steps, check_warm_up, wrong
 from trainium_cdk.runner.spec import Only, Part, Program
 from trainium_cdk.text import Text
 
@@ -222,46 +222,53 @@ class BertLarge(Job):
             env["XLA_DOWNCAST_BF16"] = "1"  # later the script casts the model itself
         return env
 
-    def spec(self, plan: Plan) -> KindSpec:
-        source = fetching.source("samples", _TREE, self.env)
-        data = fetching.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
+    @property
+    def _source(self) -> fetching.Fetched:
+        return fetching.source("samples", _TREE, self.env)
+
+    @property
+    def _data(self) -> fetching.Fetched:
+        return fetching.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
+
+    def program(self, plan: Plan) -> Program:
+        return self._starts(plan, "train")
+
+    def precompile_program(self, plan: Plan) -> Program:
+        return self._starts(plan, "precompile")
+
+    def _starts(self, plan: Plan, stage: str) -> Program:
+        compiles = stage == "precompile"
+        steps = min(_PRECOMPILE_STEPS, self.total_steps) if compiles else self.total_steps
+        output: tuple[Part, ...] = (words.JOB, "/output.precompile" if compiles else "/output")
+        options = self._options(plan, (Only(self._data.place),), output, steps)
+        started = words.launch(*corrections.words(_SCRIPT, *self._corrections), *options)
+        resume: words.Words = () if compiles else ("--resume_ckpt", "--resume_ckpt_path", (words.CHECKPOINT,))
+        if self.phase == 2:
+            started = ("python3", (words.FILES, f"/{_PHASE_2}"), *started, "--", stage, self._phase1)
+            resume = ((words.CHECKPOINT,),)
+        variables = {} if "HF_HOME" in self.env else {"HF_HOME": words.HUB}
+        return Program(started, (*self._source.place, f"/{_FOLDER}"), resume, variables, folders=(output,))
+
+    def prepare(self, plan: Plan) -> fetching.Steps:
+        needed, data = PACKAGES.requirements(self, plan.cluster), self._data
         own_cache = "HF_HOME" in self.env
-        steps = self.run_steps or self.steps or self._numbers.steps
-
-        def program(stage: str, output: tuple[Part, ...], steps: int) -> Program:
-            started = words.launch(
-                *corrections.words(_SCRIPT, *self._corrections),
-                *self._options(plan, (Only(data.place),), output, steps),
-            )
-            resume: words.Words = (
-                ("--resume_ckpt", "--resume_ckpt_path", (words.CHECKPOINT,)) if stage == "train" else ()
-            )
-            if self.phase == 2:
-                started = ("python3", (words.FILES, f"/{_PHASE_2}"), *started, "--", stage, self._phase1)
-                resume = ((words.CHECKPOINT,),)
-            variables = {} if own_cache else {"HF_HOME": words.HUB}
-            return Program(started, (*source.place, f"/{_FOLDER}"), resume, variables, folders=(output,))
-
-        return KindSpec(
-            program("train", (words.JOB, "/output"), steps),
-            program("precompile", (words.JOB, "/output.precompile"), min(_PRECOMPILE_STEPS, steps)),
-            files={
-                **corrections.sent(*self._corrections),
-                **({_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {}),
-            },
-            prepare=(
-                *self._written(),
-                *source.steps,
-                *fetching.packages(
-                    self.kind, PACKAGES, PACKAGES.requirements(self, plan.cluster), plan.cluster, self.image
-                ),
-                *(() if own_cache else fetching.model_files(_MODEL, "config.json", "pytorch_model.bin").steps),
-                *data.steps,
-                *fetching.enough_files(data.place, _SHARDS, plan.workers, _TOO_FEW),
-            ),
-            require=fetching.on_cluster(self.data, plan.cluster.mount_dirs)
-            + (() if self.resume_from else fetching.on_cluster(self.checkpoint, plan.cluster.mount_dirs)),
+        return (
+            *self._written(),
+            *self._source.steps,
+            *fetching.packages(self.kind, PACKAGES, needed, plan.cluster, self.image),
+            *(() if own_cache else fetching.model_files(_MODEL, "config.json", "pytorch_model.bin").steps),
+            *data.steps,
+            *fetching.enough_files(data.place, _SHARDS, plan.workers, _TOO_FEW),
         )
+
+    def files(self, plan: Plan) -> Mapping[str, bytes]:
+        phase_2 = {_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {}
+        return {**corrections.sent(*self._corrections), **phase_2}
+
+    def require(self, plan: Plan) -> words.Words:
+        mounts = plan.cluster.mount_dirs
+        start = () if self.resume_from else fetching.on_cluster(self.checkpoint, mounts)
+        return fetching.on_cluster(self.data, mounts) + start
 
     def _options(self, plan: Plan, data: words.Word, output: tuple[Part, ...], steps: int) -> words.Words:
         assert plan.batch is not None  # noqa: S101  created with the plan

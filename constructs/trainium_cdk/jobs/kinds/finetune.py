@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import fetching, hub, words
-from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override
@@ -128,31 +128,40 @@ class Finetune(Job):
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         return {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched all
 
-    def spec(self, plan: Plan) -> KindSpec:
-        mounts = plan.cluster.mount_dirs
-        model: Word = fetching.shared(self.weights) if self.weights else self.model
-        data = fetching.data(self.data, "") if self.data else None
+    @property
+    def _dataset(self) -> tuple[Word, str]:
+        """Where it is, or its name on the Hub; and its configuration."""
+        if self.data:
+            return fetching.data(self.data, "").place, ""
         name, _, configuration = (self.dataset or "trl-lib/Capybara").partition(" ")
-        dataset: Word = data.place if data else name
-        configuration = "" if data else configuration
+        return name, configuration
+
+    def program(self, plan: Plan) -> Program:
+        model: Word = fetching.shared(self.weights) if self.weights else self.model
         output: Word = (words.JOB, "/output")
-        train = Program(
-            words.launch("-m", "trl.scripts.sft", *self._options(model, dataset, configuration, output)),
+        return Program(
+            words.launch("-m", "trl.scripts.sft", *self._options(model, *self._dataset, output)),
             (words.JOB, "/work"),
             resume=("--resume_from_checkpoint", (words.CHECKPOINT,)),
             variables={"HF_HOME": words.HUB, "TENSORBOARD_LOGGING_DIR": output},
             folders=(output,),
         )
+
+    def prepare(self, plan: Plan) -> fetching.Steps:
         needed = PACKAGES.requirements(self, plan.cluster)
-        prepare = (
+        return (
             *fetching.packages(self.kind, PACKAGES, needed, plan.cluster, self.image),
             *(() if self.weights else fetching.model(self.model, weights=True).steps),
-            *(data.steps if data else ()),
-            *fetching.dataset(dataset, configuration),
+            *(fetching.data(self.data, "").steps if self.data else ()),
+            *fetching.dataset(*self._dataset),
         )
-        required = fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
-        files = {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
-        return KindSpec(train, files=files, prepare=prepare, require=required)
+
+    def files(self, plan: Plan) -> Mapping[str, bytes]:
+        return {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
+
+    def require(self, plan: Plan) -> Words:
+        mounts = plan.cluster.mount_dirs
+        return fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
 
     def _options(self, model: Word, dataset: Word, configuration: str, output: Word) -> Words:
         rate = words.number(self.learning_rate or _LEARNING_RATE[self.method])

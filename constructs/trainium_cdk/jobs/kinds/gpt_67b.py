@@ -15,11 +15,11 @@ from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, fetching, sent, words
-from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, check_checkpoints
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data, Word
-from trainium_cdk.jobs.values import wrong
+from trainium_cdk.jobs.values import check_checkpoints, wrong
 from trainium_cdk.runner.readers.records import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
 
@@ -156,31 +156,43 @@ class Gpt(Job):
         env = {"HYDRA_FULL_ERROR": "1", "MALLOC_ARENA_MAX": "128", "XLA_DISABLE_FUNCTIONALIZATION": "0"}
         return env if "HF_HOME" in self.env else {**env, "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched the tokenizer
 
-    def spec(self, plan: Plan) -> KindSpec:
-        source = fetching.source("nxdt", _TREE, self.env)
-        data = fetching.data(self.data, "gpt2-wikipedia")
+    @property
+    def _source(self) -> fetching.Fetched:
+        return fetching.source("nxdt", _TREE, self.env)
+
+    @property
+    def _data(self) -> fetching.Fetched:
+        return fetching.data(self.data, "gpt2-wikipedia")
+
+    def program(self, plan: Plan) -> Program:
+        return self._starts("/output")
+
+    def precompile_program(self, plan: Plan) -> Program:
+        return self._starts("/output.precompile", compiles=True)
+
+    def _starts(self, folder: str, *, compiles: bool = False) -> Program:
+        # while compiling, it stops after ten steps and writes no checkpoint; it would start from one that is in its folder
+        output: tuple[Part, ...] = (words.JOB, folder)
+        started = words.launch(*corrections.words(_SCRIPT, *_CORRECTIONS), *self._options(self._data.place, output))
+        variables: dict[str, words.Word] = {"COMPILE": "1" if compiles else "0"}
+        if "HF_HOME" not in self.env:
+            variables["HF_HOME"] = words.HUB
+        return Program(started, (*self._source.place, "/examples"), variables=variables, folders=(output,))
+
+    def prepare(self, plan: Plan) -> fetching.Steps:
         own_cache = "HF_HOME" in self.env
-
-        def program(output: tuple[Part, ...], *, compiles: bool) -> Program:
-            started = words.launch(*corrections.words(_SCRIPT, *_CORRECTIONS), *self._options(data.place, output))
-            # while compiling, it stops after ten steps and writes no checkpoint; it would start from one that is in its folder
-            variables: dict[str, words.Word] = {"COMPILE": "1" if compiles else "0"}
-            if not own_cache:
-                variables["HF_HOME"] = words.HUB
-            return Program(started, (*source.place, "/examples"), variables=variables, folders=(output,))
-
-        return KindSpec(
-            program((words.JOB, "/output"), compiles=False),
-            program((words.JOB, "/output.precompile"), compiles=True),
-            files={**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)},
-            prepare=(
-                *self._packages(plan),
-                *source.steps,
-                *(() if own_cache else fetching.model_files(_TOKENIZER, "*.json", "merges.txt").steps),
-                *data.steps,
-            ),
-            require=fetching.on_cluster(self.data, plan.cluster.mount_dirs),
+        return (
+            *self._packages(plan),
+            *self._source.steps,
+            *(() if own_cache else fetching.model_files(_TOKENIZER, "*.json", "merges.txt").steps),
+            *self._data.steps,
         )
+
+    def files(self, plan: Plan) -> Mapping[str, bytes]:
+        return {**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)}
+
+    def require(self, plan: Plan) -> words.Words:
+        return fetching.on_cluster(self.data, plan.cluster.mount_dirs)
 
     def _options(self, data: tuple[Part, ...], output: tuple[Part, ...]) -> words.Words:
         return (

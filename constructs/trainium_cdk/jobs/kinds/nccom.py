@@ -5,13 +5,14 @@ several nodes (awsome-distributed-training, micro-benchmarks/nccom-tests; aws-k8
 """
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import sent, words
-from trainium_cdk.jobs.models import Job, KindSpec, Upstream
+from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.runner.spec import Place, Program
 
@@ -31,7 +32,6 @@ class Nccom(Job):
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "", "", "nccom-test, neuron-ls", "aws-neuronx-tools of the Neuron SDK"
     )
-    PREPARES: ClassVar[bool] = False
     RESTARTS: ClassVar[bool] = False
     CHECKS_VERSIONS: ClassVar[bool] = False
 
@@ -61,12 +61,15 @@ class Nccom(Job):
                 f"{self.kind} cannot precompile: nccom-test compiles nothing. Submit it without --precompile"
             )
 
-    def spec(self, plan: Plan) -> KindSpec:
+    def program(self, plan: Plan) -> Program:
         # a folder for each run: the reports of an earlier one mean nothing
         reports = (words.JOB, "/state/nccom.", Place("run"))
         settings = json.dumps(self._settings(plan))
-        program = ("python3", (words.FILES, f"/{_PROGRAM}"), reports, settings, (Place("problem"),))
-        return KindSpec(Program(program, (words.JOB, "/work")), files={_PROGRAM: sent.read(_PROGRAM)})
+        started = ("python3", (words.FILES, f"/{_PROGRAM}"), reports, settings, (Place("problem"),))
+        return Program(started, (words.JOB, "/work"))
+
+    def files(self, plan: Plan) -> Mapping[str, bytes]:
+        return {_PROGRAM: sent.read(_PROGRAM)}
 
     def _settings(self, plan: Plan) -> dict[str, object]:
         """What the nodes should have, and how fast they should be: `nccom.Settings`."""

@@ -3,7 +3,7 @@
 import codecs
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError, RequirementError
 from trainium_cdk.jobs import fetching, own_packages, siblings, sweep, words
-from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
+from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
 from trainium_cdk.jobs.sbatch import may_pass_on
@@ -58,7 +58,6 @@ class Script(Job):
     TITLE: ClassVar[str] = "a script of your own"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
     NEEDS_TRAINIUM: ClassVar[bool] = False
-    PREPARES: ClassVar[bool] = False  # but with a workdir
     RESTARTS: ClassVar[bool] = False
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("checkpoints")
 
@@ -318,14 +317,16 @@ class Script(Job):
             raise JobError(notes[0])
         return notes
 
-    def spec(self, plan: Plan) -> KindSpec:
-        files = {} if self.workdir or self.as_module else {self.filename: self.content}
-        if self.workdir and self.workdir.commit and self.workdir.commit.diff:
-            files = {"uncommitted.diff": self.workdir.commit.diff}
-        prepare, once = tuple(self._fetched(plan)), self.launcher == "batch"
-        return KindSpec(self._program(), files=files, prepare=prepare, sweep=self.sweep, batch=once)
+    @property
+    def starts_once(self) -> bool:
+        return self.launcher == "batch"
 
-    def _program(self) -> Program:
+    def files(self, plan: Plan) -> Mapping[str, bytes]:
+        if self.workdir and self.workdir.commit and self.workdir.commit.diff:
+            return {"uncommitted.diff": self.workdir.commit.diff}
+        return {} if self.workdir or self.as_module else {self.filename: self.content}
+
+    def program(self, plan: Plan) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
         module = ("-m", self.as_module) if self.as_module else ()
@@ -349,13 +350,13 @@ class Script(Job):
             args = sweep.words(self.sweep, self.args)
         return Program((*started, *args), folder, variables=variables, folders=(checkpoints,))
 
-    def _fetched(self, plan: Plan) -> Iterator[Step]:
-        if self.workdir:
-            yield from fetching.code(self.workdir, plan.cluster.bucket).steps
-        if self.requirements:
-            yield from fetching.requirements(self.requirements, self.workdir, plan.cluster, self.image)
-        for module, fix in self._modules.items():
-            yield from fetching.modules((module,), fix)
+    def prepare(self, plan: Plan) -> tuple[Step, ...]:
+        needed = self.requirements
+        return (
+            *(fetching.code(self.workdir, plan.cluster.bucket).steps if self.workdir else ()),
+            *(fetching.requirements(needed, self.workdir, plan.cluster, self.image) if needed else ()),
+            *(step for module, fix in self._modules.items() for step in fetching.modules((module,), fix)),
+        )
 
     @property
     def _executable(self) -> bool:

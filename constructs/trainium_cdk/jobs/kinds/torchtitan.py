@@ -13,7 +13,7 @@ from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import SourceTree
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import fetching, hub, words
-from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, plain
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
@@ -202,14 +202,22 @@ class TorchTitan(Job):
         fetched = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"} if self.data or self.dataset else {}
         return {"LOG_RANK": "0", **fetched}
 
-    def spec(self, plan: Plan) -> KindSpec:
-        mounts = plan.cluster.mount_dirs
-        tree = SourceTree(_URL, self.ref or "", "TRN_TORCHTITAN_REF")
-        source = fetching.source("torchtitan", tree, self.env)
-        model = fetching.model(self.model, weights=self.initial_weights) if self.model and not self.assets else None
+    @property
+    def _source(self) -> fetching.Fetched:
+        return fetching.source("torchtitan", SourceTree(_URL, self.ref or "", "TRN_TORCHTITAN_REF"), self.env)
+
+    @property
+    def _model(self) -> fetching.Fetched | None:
+        return fetching.model(self.model, weights=self.initial_weights) if self.model and not self.assets else None
+
+    @property
+    def _data(self) -> fetching.Fetched | None:
+        return fetching.data(self.data, "") if self.data else None
+
+    def program(self, plan: Plan) -> Program:
+        model, data = self._model, self._data
         assets: words.Word = model.place if model else fetching.shared(self.assets or "")
-        data = fetching.data(self.data, "") if self.data else None
-        program = (
+        started = (
             *(*_ONE_LOG, "-m", "torchtitan.train"),
             *("--module", self.module or "", "--config", self.config or "", "--training.steps", str(self.steps)),
             *("--dump_folder", (words.JOB, "/output"), "--hf_assets_path", assets),
@@ -219,22 +227,27 @@ class TorchTitan(Job):
             *(("--dataloader.dataset_path", data.place) if data else ()),
             *words.options(self.override),
         )
-        train = Program(
-            words.launch(*program),
-            source.place,
+        return Program(
+            words.launch(*started),
+            self._source.place,
             variables={"HF_HOME": words.HUB},
             folders=((words.JOB, "/output"),),
         )
+
+    def prepare(self, plan: Plan) -> fetching.Steps:
+        source, model, data = self._source, self._model, self._data
         needed = _PACKAGES.requirements(self, plan.cluster)
         itself: words.Words = ("-r", (*source.place, "/requirements.txt"), "-e", source.place)
-        prepare = (
+        return (
             *source.steps,
             *fetching.packages(self.kind, _PACKAGES, needed, plan.cluster, self.image, *itself),
             *(model.steps if model else ()),
             *self._dataset(data),
         )
-        required = fetching.on_cluster(self.assets, mounts) + fetching.on_cluster(self.data, mounts)
-        return KindSpec(train, prepare=prepare, require=required)
+
+    def require(self, plan: Plan) -> words.Words:
+        mounts = plan.cluster.mount_dirs
+        return fetching.on_cluster(self.assets, mounts) + fetching.on_cluster(self.data, mounts)
 
     def _dataset(self, data: fetching.Fetched | None) -> fetching.Steps:
         if data:

@@ -3,6 +3,6 @@
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend, connect, kubernetes_api
-from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
+from trainium_cdk.jobs.kubernetes.objects import render
 
-__all__ = ["Api", "ApiError", "KubernetesBackend", "KubernetesSubmission", "connect", "kubernetes_api", "render"]
+__all__ = ["Api", "ApiError", "KubernetesBackend", "connect", "kubernetes_api", "render"]

@@ -30,10 +30,10 @@ from trainium_cdk.jobs.kubernetes import (
     tensorboard,
 )
 from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
+from trainium_cdk.jobs.kubernetes.objects import objects, render, text
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
-from trainium_cdk.jobs.models import AnyJob
+from trainium_cdk.jobs.models import AnyJob, Plan
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner.blocks import Block
@@ -44,7 +44,7 @@ _CANCEL_SECONDS = 60
 """Seconds that pods may take to end."""
 
 
-class KubernetesBackend(Backend[KubernetesSubmission]):
+class KubernetesBackend(Backend):
     """Jobs of one cluster, through its API.
 
     Args:
@@ -89,27 +89,29 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """Devices of one node, by node group."""
         return {fleet.resource: fleet.devices for fleet in self.cluster.fleets}
 
-    def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
+    def render(self, job: AnyJob, token: str | None = None) -> Plan:
         return render(job, self.cluster, new_token() if token is None else token)
 
-    def send(self, submission: KubernetesSubmission) -> Submitted:
-        plan, sent = submission.plan, None
+    def text(self, rendered: Plan) -> str:
+        return text(rendered, self.cluster)
+
+    def send(self, rendered: Plan) -> Submitted:
+        id, made, sent = rendered.id, objects(rendered, self.cluster), None
         if self.cluster.has_blocks:
             from trainium_cdk.jobs import blocks
 
-            if line := blocks.line(plan, *self.blocks):
+            if line := blocks.line(rendered, *self.blocks):
                 self.say(line)
-        if workdir := getattr(plan.job, "workdir", None):
+        if workdir := getattr(rendered.job, "workdir", None):
             from trainium_cdk.jobs.archive import send
 
             sent = send(workdir, self.cluster.bucket, self.cluster.region)
-        submitter = Submitter(self.cluster, self.api, submission.id, plan, submission.objects, self.sleep)
-        existing = submitter.send()
-        if plan.job.after:
+        existing = Submitter(self.cluster, self.api, rendered, made, self.sleep).send()
+        if rendered.job.after:
             with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too
-                self.status(submission.id)
-        stages = {str(stage): f"{submission.id}/{stage}" for stage in plan.stages}
-        return Submitted(submission.id, existing, stages, submission.directory, sent=sent)
+                self.status(id)
+        stages = {str(stage): f"{id}/{stage}" for stage in rendered.stages}
+        return Submitted(id, existing, stages, rendered.directory, sent=sent)
 
     def status(self, id: str) -> JobStatus:
         job, rows = self._found(id)

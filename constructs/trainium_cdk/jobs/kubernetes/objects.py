@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
+from trainium_cdk.jobs.job_spec import job_id, job_spec
 from trainium_cdk.jobs.kubernetes import names, pods
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import plan
@@ -37,7 +37,6 @@ from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner import arrays, spec
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.models import Plan
     from trainium_cdk.jobs.pyz import Pyz
     from trainium_cdk.outputs import EksCluster
@@ -96,17 +95,17 @@ class Objects:
         return (*self.jobs, *self.parts)
 
 
-def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catalog: Catalog | None = None) -> Objects:
-    """The objects of a job.
+def objects(rendered: Plan, cluster: EksCluster, runner: Pyz | None = None) -> Objects:
+    """The objects of a rendered job, whose id is the name of its JobSet.
 
     Args:
-        job: its id is the name of its JobSet.
-        fitted: the same job, as the user gave it, and its nodes.
+        runner: the runner's program. Default: this version's.
 
     Raises:
         JobError: it is too large, or a name is too long.
     """
-    made = _Made(job, fitted, cluster, names.runner(runner.name), catalog)
+    runner = runner or pyz()
+    made = _Made(rendered, cluster, names.runner(runner.name))
     program: Object = {
         **_thing("v1", "ConfigMap", made.runner, cluster, {"app.kubernetes.io/managed-by": names.MANAGED_BY}),
         "immutable": True,
@@ -126,27 +125,7 @@ def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catal
     return Objects(program, jobs, parts, release, digest)
 
 
-@dataclass(frozen=True)
-class KubernetesSubmission(Submission):
-    """A job as data for the runner, and its objects (`objects.Objects`)."""
-
-    spec: spec.Job
-    objects: Objects
-
-    @property
-    def text(self) -> str:
-        """The job and the objects as YAML, without the values of its variables, and without what is the same in every job, or stands twice."""
-        from trainium_cdk.jobs.kubernetes import shown
-
-        return shown.text(self.spec, (self.objects.runner, *self.objects.all))
-
-    @property
-    def jobs(self) -> tuple[Object, ...]:
-        """The JobSet, or those of an array's members."""
-        return self.objects.jobs
-
-
-def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> KubernetesSubmission:
+def render(job: Job, cluster: EksCluster, token: str) -> Plan:
     """Render a job for a cluster.
 
     Args:
@@ -159,14 +138,17 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     for variable in job.env:
         if variable.startswith(_RESERVED) or variable in _RANK_ENV:
             raise JobError(f"env {variable}: it is set automatically for each pod. Choose another name, or remove it")
-    made = job_spec(name, fitted, catalog, folder_of=names.object_name)
-    sent = objects(made, fitted, cluster, pyz(), catalog)
-    return KubernetesSubmission(name, directory(name, cluster), fitted, made.files, made, sent)
+    rendered = replace(fitted, spec=job_spec(name, fitted, folder_of=names.object_name))
+    objects(rendered, cluster)  # too large, or too long a name, shows before anything is sent
+    return rendered
 
 
-def directory(name: str, cluster: EksCluster) -> str:
-    """A job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
-    return f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
+def text(rendered: Plan, cluster: EksCluster) -> str:
+    """The job and its objects as YAML, without the values of its variables, and without what is the same in every job, or stands twice."""
+    from trainium_cdk.jobs.kubernetes import shown
+
+    made = objects(rendered, cluster)
+    return shown.text(rendered.spec, (made.runner, *made.all))
 
 
 def _thing(api: str, kind: str, name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
@@ -182,11 +164,13 @@ class _Made:
         runner: name of the ConfigMap with the runner.
     """
 
-    job: spec.Job
     fitted: Plan
     cluster: EksCluster
     runner: str
-    catalog: Catalog | None = None
+
+    @property
+    def job(self) -> spec.Job:
+        return self.fitted.spec
 
     @property
     def name(self) -> str:
@@ -303,7 +287,7 @@ class _Made:
 
     def _description(self, index: int | None) -> dict[str, Any]:
         """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
-        folder, settings = directory(self.name, self.cluster), dict(self.job.settings)
+        folder, settings = self.fitted.directory, dict(self.job.settings)
         settings.pop("args", None)  # they may be too long
         sweep = self.job.sweep
         return {
@@ -347,7 +331,7 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
         index: of an array's member.
     """
     fleet = given.fitted.fleet
-    wanted = pods.devices(fleet, given.catalog)
+    wanted = pods.devices(fleet)
     volumes = _volumes(given, shm_gib=max(1, int(wanted["memory"].removesuffix("Gi")) // 2))
     member = f"member-{index}-" if index is not None else ""
     team = f"team-{given.cluster.team}-" if given.cluster.team else ""
@@ -362,7 +346,7 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
     needs = pods.Resources.exactly(wanted)
     containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
     containers[-1]["readinessProbe"] = dict(_PROBE)
-    pod = _pod(given, containers, volumes, pods.on_trainium(fleet, given.catalog))
+    pod = _pod(given, containers, volumes, pods.on_trainium(fleet))
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
     return pod
@@ -397,7 +381,7 @@ def _volumes(given: _Made, shm_gib: int | None = None) -> pods.Volumes:
 def _container(
     given: _Made, stage: str, needs: pods.Resources, volumes: pods.Volumes, env: Iterable[Object] = ()
 ) -> Object:
-    where = {"name": "TRN_JOB", "value": directory(given.name, given.cluster)}
+    where = {"name": "TRN_JOB", "value": given.fitted.directory}
     words = ["python3", "-I", RUNNER, "pod", stage]
     return pods.container(stage, given.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
 

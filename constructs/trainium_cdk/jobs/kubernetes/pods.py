@@ -62,12 +62,12 @@ def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:
     return Resources.of(known().helpers.prepare.helper(fetches, cluster.prepare_memory_gib))
 
 
-def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
+def devices(fleet: Fleet) -> dict[str, str]:
     """Resource requests of a pod that fills a node: all of its devices, and most of its processors and memory.
 
     The rest of processors and memory is for the node's own processes and plug-ins.
     """
-    catalog = catalog or Catalog.load()
+    catalog = Catalog.load()
     names = catalog.eks.resources
     wanted = {names.device: str(fleet.devices)}
     if fleet.efa:
@@ -157,9 +157,9 @@ def maker(cluster: EksCluster, container: Object, folders: Sequence[str]) -> Obj
     return {**container, "securityContext": {**container["securityContext"], "runAsNonRoot": False, "runAsUser": 0}}
 
 
-def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
+def on_trainium(fleet: Fleet) -> Object:
     """Node selection and tolerations of pods that train."""
-    taint = (catalog or Catalog.load()).eks.taint
+    taint = Catalog.load().eks.taint
     return {
         "nodeSelector": {GROUP_LABEL: fleet.resource, "node.kubernetes.io/instance-type": fleet.instance_type},
         "tolerations": [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}],

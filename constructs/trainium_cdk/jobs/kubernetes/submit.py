@@ -31,18 +31,17 @@ _SETTLING_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Submitter:
-    """Sends one job to a cluster.
-
-    Args:
-        name: the job's.
-    """
+    """Sends one rendered job to a cluster."""
 
     cluster: EksCluster
     api: Api
-    name: str
     plan: Plan
     objects: Objects
     sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def name(self) -> str:
+        return self.plan.id
 
     def send(self) -> bool:
         """Send it. Returns whether it was there already.
@@ -66,7 +65,7 @@ class Submitter:
             job = self._create(first)
             if names.submitted(job):
                 return True
-            _check(self.api, self.cluster, self.name, self.plan)
+            _check(self.api, self.cluster, self.plan)
             self._add_parts([job])
             if others:
                 self._add_parts([job, *(self._create(one) for one in others)], there=True)
@@ -238,13 +237,13 @@ def _age(job: Object) -> float:
     return time.time() - (names.seconds(job["metadata"].get("creationTimestamp")) or 0)
 
 
-def _check(api: Api, cluster: EksCluster, name: str, plan: Plan) -> None:
+def _check(api: Api, cluster: EksCluster, plan: Plan) -> None:
     """Check that the queue, the priority class, and the jobs that it goes on from or comes after are there.
 
     Raises:
         SubmitError: one is not; the message says what to write instead.
     """
-    where = f"{name} was not submitted to {cluster.cluster_name}"
+    where = f"{plan.id} was not submitted to {cluster.cluster_name}"
     try:
         if api.find("LocalQueue", plan.fleet.queue) is None:
             raise SubmitError(

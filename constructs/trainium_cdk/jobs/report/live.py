@@ -27,7 +27,7 @@ class Live:
         ended: whether all have ended, or one no longer exists; nothing changes any more.
     """
 
-    def __init__(self, jobs: Backend[Any], ids: Sequence[str], catalog: Catalog):
+    def __init__(self, jobs: Backend, ids: Sequence[str], catalog: Catalog):
         self._jobs, self._ids, self._catalog = jobs, list(dict.fromkeys(ids)), catalog
         self._settings: dict[str, Mapping[str, Any]] = {}
         self._runs: dict[str, Run] = {}

@@ -248,9 +248,7 @@ def begun(status: JobStatus) -> list[str]:
     return [s.name for s in status.stages if s.state != "PENDING" and not _never(s)]
 
 
-def described(
-    jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None
-) -> Run:
+def described(jobs: Backend, status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None) -> Run:
     """A job without what its logs tell.
 
     Args:
@@ -269,7 +267,7 @@ def described(
 
 
 def collect_all(
-    jobs: Backend[Any],
+    jobs: Backend,
     ids: Sequence[str],
     catalog: Catalog | None = None,
     take: Take | None = None,
@@ -300,12 +298,12 @@ def collect_all(
     return made
 
 
-def _alone(jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any]) -> list[Run]:
+def _alone(jobs: Backend, status: JobStatus, catalog: Catalog, settings: Mapping[str, Any]) -> list[Run]:
     return [described(jobs, status, catalog, settings)]
 
 
 def of_members(
-    jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None
+    jobs: Backend, status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None
 ) -> list[Run]:
     """The members of an array that have begun, without what their logs tell. `settings`: see `described`."""
     shared = described(jobs, status, catalog, settings).settings
@@ -313,7 +311,7 @@ def of_members(
     return [described(jobs, member, catalog, shared) for member in found]
 
 
-def _read(jobs: Backend[Any], run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
+def _read(jobs: Backend, run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
     """`logs`: whole ones that were read before, by stage."""
     run.take = take
     for stage in begun(run.status):

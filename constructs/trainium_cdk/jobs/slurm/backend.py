@@ -29,15 +29,14 @@ from trainium_cdk.runner.blocks import Block
 from trainium_cdk.runner.spec import SpecError, from_json, unpack
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.models import AnyJob
-    from trainium_cdk.jobs.slurm.submission import SlurmSubmission
+    from trainium_cdk.jobs.models import AnyJob, Plan
 
 _SECONDS = 120
 """After which a request is ended."""
 _EC2 = re.compile(r"; EC2 reported (\w{1,60}) for ")
 
 
-class SlurmBackend(Backend["SlurmSubmission"]):
+class SlurmBackend(Backend):
     """Jobs of one cluster, through one transport.
 
     Args:
@@ -87,31 +86,36 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return blocks.ask(self.cluster)
 
-    def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
+    def render(self, job: AnyJob, token: str | None = None) -> Plan:
         from trainium_cdk.jobs.job_spec import new_token
         from trainium_cdk.jobs.slurm.submission import render
 
         return render(job, self.cluster, new_token() if token is None else token)
 
-    def send(self, submission: SlurmSubmission) -> Submitted:
-        [outcome] = self._send([submission])
+    def text(self, rendered: Plan) -> str:
+        from trainium_cdk.jobs.slurm.submission import text
+
+        return text(rendered)
+
+    def send(self, rendered: Plan) -> Submitted:
+        [outcome] = self._send([rendered])
         if isinstance(outcome, SubmitError):
             raise outcome
         return outcome
 
-    def send_many(self, submissions: Sequence[SlurmSubmission]) -> tuple[Submitted, ...]:
+    def send_many(self, rendered: Sequence[Plan]) -> tuple[Submitted, ...]:
         """In requests of up to 100 jobs. Arguments and errors as of `Backend.send_many`."""
-        return all_submitted(self._send(submissions))
+        return all_submitted(self._send(rendered))
 
-    def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
+    def _send(self, rendered: Sequence[Plan]) -> list[Submitted | SubmitError]:
         from trainium_cdk.jobs.slurm import submission
 
         if self.cluster.has_blocks:
             from trainium_cdk.jobs import blocks
 
-            for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
+            for line in dict.fromkeys(filter(None, (blocks.line(one, *self.blocks) for one in rendered))):
                 self.say(line)
-        return submission.send(self.ask, self.cluster, submissions, self._patience(), self.say)
+        return submission.send(self.ask, self.cluster, rendered, self._patience(), self.say)
 
     def status(self, id: str) -> JobStatus:
         return read_job(self.ask_runner(requests.Status(id))["job"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from trainium_cdk.jobs import joined
 from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Backend, Changes, Patience, check_log
@@ -32,7 +32,7 @@ class Ask(Protocol):
 
 
 def read(
-    backend: Backend[Any],
+    backend: Backend,
     ask: Ask,
     id: str,
     *,
@@ -70,7 +70,7 @@ def _rounds(ask: Ask) -> joined.Ask:
 
 
 def _read(
-    backend: Backend[Any],
+    backend: Backend,
     ask: Ask,
     stage: str | None,
     node: int | None,
@@ -105,7 +105,7 @@ def _read(
 
 
 def _follow(
-    backend: Backend[Any],
+    backend: Backend,
     ask: Ask,
     stage: str,
     offset: int,

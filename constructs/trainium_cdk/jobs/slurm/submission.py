@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
 from trainium_cdk.jobs.backend import Patience
-from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
-from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.job_spec import job_id, job_spec
+from trainium_cdk.jobs.models import Job, Plan
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.status import Submitted
@@ -30,7 +29,6 @@ from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import SubmitJobs
-from trainium_cdk.runner.spec import Job as JobSpec
 from trainium_cdk.runner.spec import Stage, to_json
 
 if TYPE_CHECKING:
@@ -42,30 +40,7 @@ MOST = 100
 _SECONDS = 300
 
 
-@dataclass(frozen=True)
-class SlurmSubmission(Submission):
-    """The job for the runner, which writes its folder and submits its stages."""
-
-    spec: JobSpec = field(repr=False)
-
-    @property
-    def text(self) -> str:
-        """The job, and what sbatch gets. Of variables only the names, as they may be secrets; of files the sizes."""
-        job = to_json(self.spec)
-        if self.spec.variables:
-            job["variables"] = dict.fromkeys(self.spec.variables, _HIDDEN)
-        if self.spec.files:
-            job["files"] = {name: f"{len(content):,} bytes" for name, content in self.spec.files.items()}
-        shown = {"job": job, "slurm": [self._batch(stages) for stages in sbatch.batches(self.spec.stages)]}
-        return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
-
-    def _batch(self, stages: Sequence[Stage]) -> dict[str, Any]:
-        folder = Path(self.directory)
-        runner = f"{self.plan.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
-        return {"sbatch": sbatch.options(self.spec, stages, folder), "script": sbatch.script(runner, folder, stages)}
-
-
-def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> SlurmSubmission:
+def render(job: Job, cluster: SlurmCluster, token: str) -> Plan:
     """Render a job for a cluster.
 
     Args:
@@ -75,15 +50,31 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         JobError: the job does not fit the cluster, or the token is not valid.
     """
     name, fitted = job_id(job, token), plan(job, cluster)
-    made = job_spec(name, fitted, catalog)
-    directory = f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
-    return SlurmSubmission(name, directory, fitted, made.files, made)
+    return replace(fitted, spec=job_spec(name, fitted))
+
+
+def text(rendered: Plan) -> str:
+    """The job, and what sbatch gets. Of variables only the names, as they may be secrets; of files the sizes."""
+    made = rendered.spec
+    job = to_json(made)
+    if made.variables:
+        job["variables"] = dict.fromkeys(made.variables, _HIDDEN)
+    if made.files:
+        job["files"] = {name: f"{len(content):,} bytes" for name, content in made.files.items()}
+    shown = {"job": job, "slurm": [_batch(rendered, stages) for stages in sbatch.batches(made.stages)]}
+    return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+
+
+def _batch(rendered: Plan, stages: Sequence[Stage]) -> dict[str, Any]:
+    folder = Path(rendered.directory)
+    runner = f"{rendered.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
+    return {"sbatch": sbatch.options(rendered.spec, stages, folder), "script": sbatch.script(runner, folder, stages)}
 
 
 def send(
     ask: Callable[..., Any],
     cluster: SlurmCluster,
-    submissions: Sequence[SlurmSubmission],
+    rendered: Sequence[Plan],
     patience: Patience,
     say: Callable[[str], None],
 ) -> list[Submitted | SubmitError]:
@@ -97,17 +88,17 @@ def send(
         TransportError: some have none: the cluster cannot be reached, or Slurm does not answer. They may exist.
     """
     outcomes: dict[str, Submitted | SubmitError] = {}
-    for first in range(0, len(submissions), MOST):
-        part = submissions[first : first + MOST]
+    for first in range(0, len(rendered), MOST):
+        part = rendered[first : first + MOST]
         sent = {one.id: _deliver(one) for one in part}
         patience.ask(partial(_ask, ask, cluster, part, sent, outcomes, say))
-    return [outcomes[one.id] for one in submissions]
+    return [outcomes[one.id] for one in rendered]
 
 
 def _ask(
     ask: Callable[..., Any],
     cluster: SlurmCluster,
-    part: Sequence[SlurmSubmission],
+    part: Sequence[Plan],
     sent: dict[str, Sent | None],
     outcomes: dict[str, Submitted | SubmitError],
     say: Callable[[str], None],
@@ -145,8 +136,8 @@ def _ask(
 
 def _unfinished(
     cluster: SlurmCluster,
-    left: Sequence[SlurmSubmission],
-    part: Sequence[SlurmSubmission],
+    left: Sequence[Plan],
+    part: Sequence[Plan],
     why: str,
     *,
     again: bool = True,
@@ -154,7 +145,7 @@ def _unfinished(
 ) -> TransportError:
     first = left[0]
     if len(part) == 1:
-        token = first.id.removeprefix(f"{first.plan.job.label}-")
+        token = first.id.removeprefix(f"{first.job.label}-")
         text = (
             f"the submission of {first.id} to {cluster.cluster_name} has not finished: {why}. "
             f"Submit it again with token {token}: it is submitted only once"
@@ -167,19 +158,19 @@ def _unfinished(
     return TransportError(text, again=again, restarting=restarting)
 
 
-def _addresses(submissions: Sequence[SlurmSubmission]) -> dict[str, str]:
+def _addresses(rendered: Sequence[Plan]) -> dict[str, str]:
     """Presigned addresses of the folders of code."""
     found: dict[str, str] = {}
-    for one in submissions:
-        if workdir := getattr(one.plan.job, "workdir", None):
+    for one in rendered:
+        if workdir := getattr(one.job, "workdir", None):
             from trainium_cdk.jobs import archive
 
-            found |= archive.addresses(workdir, one.plan.cluster.bucket, one.plan.cluster.region)
+            found |= archive.addresses(workdir, one.cluster.bucket, one.cluster.region)
     return found
 
 
-def _deliver(submission: SlurmSubmission) -> Sent | None:
-    cluster, workdir = submission.plan.cluster, getattr(submission.plan.job, "workdir", None)
+def _deliver(rendered: Plan) -> Sent | None:
+    cluster, workdir = rendered.cluster, getattr(rendered.job, "workdir", None)
     if not workdir:
         return None
     from trainium_cdk.jobs import archive

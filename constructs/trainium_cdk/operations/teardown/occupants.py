@@ -13,7 +13,6 @@ from trainium_cdk.jobs.report.text import duration
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
-    from trainium_cdk.jobs.job_spec import Submission
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Occupant:
 
 
 def occupants(
-    backend: Backend[Submission], me: str, team: str = "", now: float | None = None, *, waits: bool = False
+    backend: Backend, me: str, team: str = "", now: float | None = None, *, waits: bool = False
 ) -> list[Occupant]:
     """The jobs that end with the cluster: those of `trn` that run or wait, and what other clients run or queue there.
 
