@@ -34,12 +34,10 @@ class Jobs:
         self.found = {job.id: job for job in found}
         self.cancelled: list[str] = []
 
-    def status(self, id: str) -> JobStatus:
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:
         if id not in self.found:
             raise UnknownJob(f"there is no job {id}")
         return self.found[id]
-
-    status_with_progress = status
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         return tuple(self.found.values())[:limit]
@@ -48,10 +46,7 @@ class Jobs:
         return tuple(self.found)[:limit]
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Any, ...]]:
-        return self.list(limit), self.foreign()
-
-    def foreign(self) -> tuple[Foreign, ...]:
-        return (Foreign("theirs", "job.batch", "PENDING", "q", NOW - 60),)
+        return self.list(limit), (Foreign("theirs", "job.batch", "PENDING", "q", NOW - 60),)
 
     def cancel(self, id: str) -> JobStatus:
         if id == "b-2":

@@ -33,17 +33,11 @@ class Cluster(Jobs):
             changed(self.status(id))
         return super().logs(id, stage=stage or "train")
 
-    def status_with_progress(self, id: str) -> JobStatus:
-        return self.status(id)
-
     def nodes(self) -> tuple[Node, ...]:
         return tuple(NODES["TrnPclusterStack"])
 
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         return (self.status("a-1"),)
-
-    def foreign(self) -> tuple[()]:
-        return ()
 
     def listed(self, limit: int) -> tuple[tuple[JobStatus, ...], tuple[()]]:
         return self.list(limit), ()

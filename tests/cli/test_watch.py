@@ -36,7 +36,7 @@ class Jobs:
         self.error: TrnError | None = None
         self.offsets: list[int] = []
 
-    def status(self, id: str) -> JobStatus:
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:
         if self.error:
             raise self.error
         self.asked += 1
@@ -49,9 +49,6 @@ class Jobs:
         )
         self.text = b"".join(LINE % (step, 10 - step) for step in range(1, self.asked + 1))
         return status(train, id=id)
-
-    def status_with_progress(self, id: str) -> JobStatus:
-        return self.status(id)
 
     history: Any = Backend.history
 
@@ -66,10 +63,7 @@ class Jobs:
         return (status(RUNS, id="b-2"),)
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Any, ...]]:
-        return self.list(limit), self.foreign()
-
-    def foreign(self) -> tuple[()]:
-        return ()
+        return self.list(limit), ()
 
     def nodes(self) -> tuple[()]:
         return ()
@@ -113,7 +107,7 @@ def test_lines_of_several_nodes_without_an_order_are_all_read_again() -> None:
     jobs: Any = Jobs()
     jobs.ordered_logs = False
     two = jobs.status
-    jobs.status = lambda id: replace(two(id), nodes=2)
+    jobs.status = lambda id, **_: replace(two(id), nodes=2)
     live = Live(jobs, ["a-1"], CATALOG)
     for _ in range(2):
         live.look()

@@ -196,7 +196,7 @@ def test_the_log_of_a_member_that_begins_again_is_read_from_its_beginning() -> N
             yield LogChunk(stage, begin, text[begin:])
 
     jobs.logs = logs
-    jobs.status_with_progress, jobs.settings = lambda _: now, lambda _: {}
+    jobs.status, jobs.settings = lambda _, **__: now, lambda _: {}
     live = Live(jobs, ["sweep-1"], CATALOG)
     live.look()
     text = b"".join(LINE % (step, 100 + step) for step in range(30, 35))

@@ -26,8 +26,7 @@ from trainium_cdk.jobs.bucket_copy import BucketCopy
 from trainium_cdk.jobs.copy import Copy, Survey
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
-from trainium_cdk.runner.head.copied_files import Entry
-from trainium_cdk.runner.requests import GiveFiles, TakeFiles
+from trainium_cdk.runner.requests import Entry, GiveFiles, TakeFiles
 
 BUCKET = "trn-copies"
 MIB = 2**20
@@ -63,7 +62,7 @@ def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest
     to = Copy(backend, progress=done.append)
     plan = to.plan_upload(data, "/efs/in/it's")
     assert (plan.size, plan.todo, plan.complete) == (2510, 2510, 0)
-    assert plan.left_out == ["out (a link that leads out of the folder)", "pipe (no regular file)"]
+    assert plan.left_out == ("out (a link that leads out of the folder)", "pipe (no regular file)")
     to.upload(plan)
     assert sum(done) == 2510
     there = shared / "in/it's"
@@ -127,7 +126,7 @@ def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch:
 
     (there / "link").symlink_to("large")
     plan = to.plan_store("/efs/fetched", f"s3://{own}/back/x")
-    assert (plan.left_out, plan.todo) == (["link (a link)"], plan.size)
+    assert (plan.left_out, plan.todo) == (("link (a link)",), plan.size)
     to.store(plan)
     keys = [one["Key"] for one in s3.list_objects_v2(Bucket=own, Prefix="back/")["Contents"]]
     assert keys == ["back/x/empty", "back/x/it's $(HOME)/b", "back/x/large"]
@@ -161,7 +160,7 @@ def test_every_missing_file_is_copied_once(sizes: list[int], most: int, begun: s
     """In requests that are no larger than allowed; a larger file has one of its own."""
     missing = [n for n in range(len(sizes)) if begun.draw(st.booleans())]
     entries = [Entry(str(n), size, 0, 0, "") for n, size in enumerate(sizes)]
-    plan = Survey("", "", [*entries, Entry("link", 0, 0, 0, "0")], [], [*missing, len(sizes)], [], 0)
+    plan = Survey("", "", [*entries, Entry("link", 0, 0, 0, "0")], [], [*missing, len(sizes)], (), 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy, "_MOST_BYTES", most)
         patch.setattr(copy, "_MOST_OBJECTS", 5)
@@ -304,7 +303,7 @@ def test_a_file_goes_into_the_folder_that_a_slash_names(backend: SlurmBackend, t
 
 def test_an_empty_folder_is_copied_already(backend: SlurmBackend, tmp_path: Path) -> None:
     plan = Copy(backend).plan_upload(tmp_path, "/efs/none")
-    assert (plan.complete, plan.missing, plan.left_out) == (0, [], [])
+    assert (plan.complete, plan.missing, plan.left_out) == (0, [], ())
 
 
 def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
@@ -399,7 +398,7 @@ def test_the_command_that_copies_the_rest_has_the_image(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    plan = Survey(str(tmp_path), "/efs/x", [Entry("a", 1, 0, 0o644, "")], ["a"], [0], [], 100)
+    plan = Survey(str(tmp_path), "/efs/x", [Entry("a", 1, 0, 0o644, "")], ["a"], [0], (), 100)
     monkeypatch.setattr(command, "backend", lambda _: None)
     monkeypatch.setattr(copy.Copy, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(copy.Copy, "plan_upload", lambda *_: plan)
@@ -421,7 +420,7 @@ def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
         def __init__(self, checkpoints: str) -> None:
             self.checkpoints = checkpoints
 
-        def status(self, id: str) -> JobStatus:
+        def status(self, id: str, *, progress: bool = False) -> JobStatus:
             stages = (Stage("train", "1", "COMPLETED"),)
             return JobStatus(id, "k", "q", "t", 1, None, stages, "/efs/trn/jobs/j-1", checkpoints=self.checkpoints)
 
@@ -446,5 +445,5 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "scandir", refused)
     found = copied_files.list_files(tmp_path, 10)
-    assert [entry[0] for entry in found["entries"]] == ["open/a"]
-    assert found["left_out"] == ["open/closed/ (Permission denied)"]
+    assert [entry.name for entry in found.entries] == ["open/a"]
+    assert found.left_out == ("open/closed/ (Permission denied)",)

@@ -18,7 +18,8 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cluster_configuration.config import render
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.slurm.backend import read_node
+from trainium_cdk.jobs.slurm.backend import with_type
+from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import slurm as runner
 from trainium_cdk.runner.head.stages import Known, stage
@@ -98,8 +99,8 @@ def test_a_job_waits_for_a_cpu_node() -> None:
 
 
 def test_nodes_of_pcs_have_the_name_of_the_queue_alone() -> None:
-    one = {"name": "cpu-1", "queue": "cpu", "instance_type": "", "state": "idle+cloud+powered_down"}
-    assert read_node(one, deployed()).instance_type == "c5.2xlarge"
+    one = Node("cpu-1", "cpu", "", "idle+cloud+powered_down")
+    assert with_type(one, deployed()).instance_type == "c5.2xlarge"
 
 
 def test_prepare_runs_there_and_the_training_on_trainium(slurm: LocalSlurm) -> None:

@@ -64,7 +64,7 @@ def test_a_disk_that_checkpoints_fill(
         stages = (*made.spec.stages[:-1], dataclasses.replace(train, program=goes_on))
         return backend.send(
             dataclasses.replace(made, spec=dataclasses.replace(made.spec, checkpoints=kept, stages=stages))
-        )
+        )[0]
 
     def partition(state: str) -> None:
         slurm.run(["scontrol", "update", "partitionname=compute1", f"state={state}"])

@@ -39,7 +39,7 @@ def test_what_is_seen_of_a_job_that_hangs(
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
     job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"})
     made = backend.render(job, "hangs")
-    sent = backend.send(
+    [sent] = backend.send(
         dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0)))
     )
 
@@ -56,7 +56,7 @@ def test_what_is_seen_of_a_job_that_hangs(
     assert next(one for one in backend.list() if one.id == sent.id).current.reason == found.text
     assert now.to_dict()["stages"][-1]["findings"][0]["kind"] == "hang"
 
-    follow.show(backend.status_with_progress(sent.id))
+    follow.show(backend.status(sent.id, progress=True))
     said = capsys.readouterr().err
     assert f"{sent.id} hangs since 20" in said
     assert "step 23 of 30" in said
@@ -85,7 +85,7 @@ def test_a_job_that_hangs_at_its_seventh_step(
     """Every view says how old the last step is, and none when the job would end."""
     script = "import time\nfor i in range(1, 8):\n    print(f'step {i}/40 | loss 1.6', flush=True)\n    time.sleep(0.15)\ntime.sleep(3600)\n"
     made = backend.render(Script(filename="train.py", content=script.encode()), "seventh")
-    sent = backend.send(
+    [sent] = backend.send(
         dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=6.0)))
     )
 
@@ -107,7 +107,7 @@ def test_a_job_that_hangs_at_its_seventh_step(
     assert now.current.started - 1 <= stepped <= now.findings[0].at
 
     monkeypatch.setattr("time.time", lambda: stepped + 700)
-    follow.show(backend.status_with_progress(sent.id))
+    follow.show(backend.status(sent.id, progress=True))
     assert "step 7 of 40: loss 1.6, last step 11 min ago\n" in capsys.readouterr().err
     [row] = follow._rows([one for one in backend.list() if one.id == sent.id], ())
     assert row[-1].endswith("; last step 11 min ago")
@@ -132,7 +132,7 @@ def test_a_member_of_an_array_that_hangs(backend: SlurmBackend) -> None:
     script = TRAINS.replace('"FAULT", ""', '"FAULT", "hang" if os.environ["TRN_ARRAY_INDEX"] == "1" else ""')
     made = backend.render(Script(filename="train.py", content=script.encode(), array="0-1", env={"BAD": "0"}), "some")
     fast = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
-    sent = backend.send(dataclasses.replace(made, spec=fast))
+    [sent] = backend.send(dataclasses.replace(made, spec=fast))
 
     def hangs() -> Any:
         return [one.name for one in backend.status(sent.id).members if one.findings]

@@ -77,7 +77,7 @@ def test_a_line_for_what_is_wrong_with_a_job_that_runs(slurm: LocalSlurm, tmp_pa
 
     made = backend.render(Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"}), "told")
     spec = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
-    id = backend.send(dataclasses.replace(made, spec=spec)).id
+    id = backend.send(dataclasses.replace(made, spec=spec))[0].id
     [line] = until(told, 120)
     assert (line["JobFound"], line["Found"], line["Nodes"], line["Cluster"]) == (id, "hang", "2", "trn-slurm")
     assert notice(line)[0] == f"{id}: hangs (RUNNING) on trn-slurm"

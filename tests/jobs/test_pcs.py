@@ -73,7 +73,7 @@ def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
 def test_a_device_error(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
     """Slurm ends the node as soon as the job has left it, and may start another one by that name: nobody else does."""
     made = backend.render(script("[ $SLURM_RESTART_COUNT ] || sleep 3600"), "broken")
-    job = backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4))))
+    [job] = backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4))))
     assert until(lambda: backend.status(job.id).state == "RUNNING")
     node, number = backend.status(job.id).current.nodes, backend.status(job.id).current.number
     driver = Driver(slurm, tmp_path, node, "replace", "power_down_asap")

@@ -35,7 +35,7 @@ from trainium_cdk.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.requests import Cancel, ListJobs, SubmitJobs, write_request
+from trainium_cdk.runner.requests import Cancel, ListJobs, ReadLog, SubmitJobs, write_request
 from trainium_cdk.runner.slurm import NO_RESPONSE
 
 
@@ -117,9 +117,9 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     assert backend.wait(job.id, 600).ok
     found = set(re.findall(r"rank (\d)/4 local (\d)", log(backend, job.id)))
     assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
-    assert [backend.node_of_rank(job.id, rank) for rank in range(4)] == [0, 0, 1, 1]
+    assert [backend.ask(ReadLog(job.id, rank=rank)).node for rank in range(4)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match="has ranks 0 to 3, not 4"):
-        backend.node_of_rank(job.id, 4)
+        backend.ask(ReadLog(job.id, rank=4))
 
 
 def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(

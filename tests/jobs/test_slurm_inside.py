@@ -32,6 +32,7 @@ from trainium_cdk.jobs.forward import offered
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.use import Use
 from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner.requests import ReadLog
 from trainium_cdk.runner.work import relay
 
 TENSORBOARD = """#!/bin/bash
@@ -71,11 +72,10 @@ def running(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def test_the_use_of_the_nodes(running: tuple[SlurmBackend, str]) -> None:
     jobs, id = running
-    assert jobs.on_nodes(id, ["bash", "-c", 'echo a; echo "it\'s $SLURM_NODEID"']) == {
-        0: "a\nit's 0\n",
-        1: "a\nit's 1\n",
-    }
-    found = [use.parse(node, text) for node, text in sorted(jobs.on_nodes(id, use.WORDS).items())]
+    said = jobs.on_nodes(id, ["bash", "-c", 'echo a; echo "it\'s $SLURM_NODEID"'])
+    assert said == ("a\nit's 0\n", "a\nit's 1\n")
+    assert jobs.on_nodes(id, ["bash", "-c", "[ $SLURM_NODEID = 0 ] || echo b"]) == ("", "b\n")
+    found = [use.parse(node, text) for node, text in enumerate(jobs.on_nodes(id, use.WORDS))]
     assert found == [Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)]
 
 
@@ -104,7 +104,7 @@ def test_a_command_on_the_node_of_a_member(
     sent = jobs.submit(Script(filename="w.sh", content=b"sleep 600", array="5-6"))
     assert wait_until(lambda: all(m.state == "RUNNING" for m in jobs.status(sent.id).members), 300)
     for member in jobs.status(sent.id).members:
-        assert jobs.on_nodes(f"{sent.id}/{member.name}", ["printenv", "SLURMD_NODENAME"]) == {0: f"{member.nodes}\n"}
+        assert jobs.on_nodes(f"{sent.id}/{member.name}", ["printenv", "SLURMD_NODENAME"]) == (f"{member.nodes}\n",)
         assert jobs.execute(f"{sent.id}/{member.name}", 0, ["test", "-d", "."]) == 0
     with pytest.raises(JobError, match=f"{sent.id} is an array of 2. Name a member, for example {sent.id}/5"):
         jobs.execute(sent.id, 0, ["true"])
@@ -210,9 +210,9 @@ def test_each_tunnel_is_one_request(running: tuple[SlurmBackend, str], sent: lis
     jobs, id = running
     with jobs.forward(id, node=1, patience=60):
         assert sent == ["start relay"]
-    assert (jobs.node_of_rank(id, 40), sent[1:]) == (1, ["node of a rank"])
+    assert (jobs.ask(ReadLog(id, rank=40)).node, sent[1:]) == (1, ["log"])
     with pytest.raises(JobError, match=rf"{id} has ranks 0 to 63, not 64\. Choose one of them"):
-        jobs.node_of_rank(id, 64)
+        jobs.ask(ReadLog(id, rank=64))
     with jobs.forward(id, rank=40, patience=60):
         assert sent[3:] == ["start relay"]
     with jobs.tensorboard(id, say=lambda _: None):

@@ -27,8 +27,8 @@ from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.runner.head import ask
-from trainium_cdk.runner.requests import write_request
-from trainium_cdk.runner.spec import pack, to_json
+from trainium_cdk.runner.requests import Log, LogPiece, Outcome, write_request
+from trainium_cdk.runner.spec import Packed, to_json
 
 PACKAGE = Path(trainium_cdk.__file__).parent
 WAY = {"jobs/slurm/ssm.py", "jobs/slurm/commands.py", "jobs/quote.py", "jobs/kubernetes/api.py", "jobs/answers.py"}
@@ -63,7 +63,7 @@ class RunCommand:
     meta = SimpleNamespace(region_name="us-east-1")
 
     def __init__(self, answer: Any):
-        self._text = base64.b64encode(gzip.compress(json.dumps({"answer": answer}).encode())).decode()
+        self._text = base64.b64encode(gzip.compress(json.dumps({"answer": to_json(answer)}).encode())).decode()
 
     def send_command(self, **_: Any) -> Any:
         return {"Command": {"CommandId": "c"}}
@@ -157,7 +157,7 @@ def _owned(kind: str, name: str, owner: Any, template: Any) -> Any:
 
 OWN: Callable[[], Job] = lambda: script(b"true", env={"A": "1"}, args=("x",))  # noqa: E731
 BERT: Callable[[], Job] = lambda: BertLarge(nodes=2)  # noqa: E731
-SENT = [{"existing": False, "stages": {"train": "1"}, "resubmitted": []}]
+SENT = [Outcome({"train": "1"})]
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,7 @@ def test_the_runner_takes_a_submission_in_few_files() -> None:
 def ended_on_slurm() -> tuple[SlurmBackend, str]:
     id = f"a-{TOKEN}"
     job = JobStatus(id, "script", "q", "trn1.32xlarge", 1, None, (Stage("train", "1", "COMPLETED"),))
-    piece = {"stage": "train", "offset": 0, "data": pack(LOG), "job": to_json(job), "size": len(LOG)}
-    return slurm(piece), id
+    return slurm(Log(job, "train", LogPiece(len(LOG), data=Packed(LOG)))), id
 
 
 @pytest.mark.parametrize(

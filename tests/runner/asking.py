@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.runner.requests import Cancel, Cluster, Status, SubmitJobs, write_request
+from trainium_cdk.runner.requests import Cancel, Cluster, Outcome, Status, SubmitJobs, read_answer, write_request
 from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage, Step
 
 CLUSTER = Cluster("/efs", "trn", "i-0123456789abcdef0", "trn-slurm", "TrnPclusterStack", "us-east-1")
@@ -50,7 +50,7 @@ class Head:
     def ask(self, given: Any, cluster: Cluster = CLUSTER, env: Mapping[str, str] | None = None) -> Any:
         told = self.told(given, cluster, env)
         assert "answer" in told, told
-        return told["answer"]
+        return read_answer(given, told["answer"])
 
     def submit(self, *jobs: Job, env: Mapping[str, str] | None = None, **addresses: str) -> list[Any]:
         return list(self.ask(SubmitJobs(jobs, addresses), env=env))
@@ -58,20 +58,21 @@ class Head:
     def refused(self, job: Job, kind: str = "refused", env: Mapping[str, str] | None = None) -> str:
         """The message with which a job is refused."""
         [one] = self.submit(job, env=env)
-        assert one.keys() == {"id", "error"}, one
-        assert one["error"]["kind"] == kind, one
-        return str(one["error"]["message"])
+        assert one.error, one
+        assert one == Outcome(error=one.error)
+        assert one.error.kind == kind, one
+        return str(one.error.message)
 
     def status(self, id: str) -> Any:
-        return self.ask(Status(id))["job"]
+        return self.ask(Status(id))
 
     def cancel(self, id: str) -> Any:
-        return self.ask(Cancel(id))["job"]
+        return self.ask(Cancel(id))
 
     def states(self, id: str) -> list[str]:
         """Of a job's stages, or an array's members."""
         found = self.status(id)
-        return [one["state"] for one in found.get("members") or found["stages"]]
+        return [one.state for one in found.members or found.stages]
 
     def rows(self, id: str = "") -> list[str]:
         """State and name of each Slurm job that was not cancelled, of one of ours or of all."""

@@ -10,6 +10,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm
 from tests.runner.asking import CLUSTER, Head, job, paused
 from tests.support import until
+from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Active, Cancel
 
 __all__ = ["paused", "slurm"]
@@ -21,8 +22,8 @@ def head(slurm: LocalSlurm) -> Head:
 
 
 def states(found: object) -> list[str]:
-    assert isinstance(found, dict)
-    return [one["state"] for one in found["stages"]]
+    assert isinstance(found, JobStatus)
+    return [one.state for one in found.stages]
 
 
 def test_a_job_is_cancelled_once_slurm_has_done_it(head: Head, slurm: LocalSlurm) -> None:
@@ -33,7 +34,7 @@ def test_a_job_is_cancelled_once_slurm_has_done_it(head: Head, slurm: LocalSlurm
     assert (head.jobs / "stop-1/cancelled").exists()
     assert not (head.jobs / "stop-1/env.json").exists(), "nothing starts it again"
     assert head.cancel("stop-1") == head.status("stop-1"), "once more changes nothing"
-    assert head.submit(job("stop-1", "sleep 3600", precompile=True))[0]["resubmitted"] == []
+    assert head.submit(job("stop-1", "sleep 3600", precompile=True))[0].resubmitted == ()
 
 
 def test_one_that_has_ended_stays_as_it_is(head: Head) -> None:
@@ -55,9 +56,9 @@ def test_a_job_whose_folder_was_deleted_is_cancelled(head: Head) -> None:
     head.submit(job("bare-1", "echo began; sleep 600"))
     assert until(lambda: "began" in (head.jobs / "bare-1/logs/train.log").read_text(), 60)
     shutil.rmtree(head.jobs / "bare-1")
-    assert "bare-1" in [one["id"] for one in head.ask(Active())["jobs"]]
+    assert "bare-1" in [one.id for one in head.ask(Active())]
     assert states(head.cancel("bare-1")) == ["CANCELLED"]
-    assert "bare-1" not in [one["id"] for one in head.ask(Active())["jobs"]]
+    assert "bare-1" not in [one.id for one in head.ask(Active())]
     assert not (head.jobs / "bare-1").exists()
 
 
@@ -76,7 +77,7 @@ def test_a_member_alone(head: Head) -> None:
     head.submit(job("members-1", "sleep 600", array="0-2,4%2"))
     assert until(lambda: head.states("members-1").count("RUNNING") == 2, 60)
     gone = head.cancel("members-1/0")
-    assert (gone["id"], states(gone)) == ("members-1/0", ["CANCELLED"])
+    assert (gone.id, states(gone)) == ("members-1/0", ["CANCELLED"])
     head.cancel("members-1/4")  # it waits
     found = head.states("members-1")
     assert (found[0], found[3]) == ("CANCELLED", "CANCELLED")
@@ -84,7 +85,7 @@ def test_a_member_alone(head: Head) -> None:
     assert not (head.jobs / "members-1/cancelled").exists()
     error = head.told(Cancel("members-1/3"))["error"]
     assert error == {"kind": "no member", "message": "members-1 has no member 3: it has 0 to 4"}
-    assert [one["state"] for one in head.cancel("members-1")["members"]] == ["CANCELLED"] * 4
+    assert [one.state for one in head.cancel("members-1").members] == ["CANCELLED"] * 4
 
 
 def test_a_job_of_another_cluster_is_left_alone(head: Head) -> None:
@@ -99,7 +100,7 @@ def test_a_job_of_another_cluster_is_left_alone(head: Head) -> None:
 
 def test_a_program_that_is_held_by_its_user_stays_held(head: Head, slurm: LocalSlurm, paused: None) -> None:
     [sent] = head.submit(job("held-1"))
-    slurm.run(["scontrol", "uhold", sent["stages"]["train"]])
-    assert head.status("held-1")["stages"][0]["reason"].startswith("held by its user: scontrol release")
-    assert head.status("held-1")["stages"][0]["reason"].startswith("held by its user: scontrol release")
+    slurm.run(["scontrol", "uhold", sent.stages["train"]])
+    assert head.status("held-1").stages[0].reason.startswith("held by its user: scontrol release")
+    assert head.status("held-1").stages[0].reason.startswith("held by its user: scontrol release")
     head.cancel("held-1")

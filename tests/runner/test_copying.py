@@ -18,9 +18,9 @@ import pytest
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import ask as runner_ask
 from trainium_cdk.runner.head import copied_files, copying
-from trainium_cdk.runner.head.copied_files import Entry
 from trainium_cdk.runner.requests import (
     Cluster,
+    Entry,
     GiveFiles,
     Incoming,
     ListFiles,
@@ -109,9 +109,9 @@ def test_a_jobs_variables_are_left_out_unless_they_are_named(folder: Path) -> No
         (job / name).write_text("{}")
     (folder / "env.json").write_text("{}")  # no job's
     found = copied_files.list_files(folder, 10)
-    assert sorted(one.name for one in found["entries"]) == ["env.json", "jobs/run-1/job.json", "jobs/run-1/result.json"]
-    assert found["left_out"] == ["jobs/run-1/env.json (the job's variables, which may be secret)"]
-    assert [one.name for one in copied_files.list_files(job / "env.json", 10)["entries"]] == ["env.json"]
+    assert sorted(one.name for one in found.entries) == ["env.json", "jobs/run-1/job.json", "jobs/run-1/result.json"]
+    assert found.left_out == ("jobs/run-1/env.json (the job's variables, which may be secret)",)
+    assert [one.name for one in copied_files.list_files(job / "env.json", 10).entries] == ["env.json"]
 
 
 def taken(folder: Path, store: Store, size: int = len(CONTENT), **mark: str) -> Path:
@@ -138,10 +138,10 @@ def test_a_large_file_moves_in_spans(tmp_path: Path, store: Store, monkeypatch: 
     assert sorted(store.asked) == ["0-1999", "2000-3999", "4000-4999"]
     to = tuple((offset, length, store.url(f"/part{offset}")) for offset, length in copied_files.spans(len(CONTENT)))
     [told] = given(Outgoing(Entry("sub/file", 5000, 7, 0, ""), to))
-    assert told["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    assert told.sha256 == hashlib.sha256(CONTENT).hexdigest()
     parts = [store.objects[f"/part{offset}"] for offset in (0, 2000, 4000)]
     assert b"".join(parts) == CONTENT
-    assert told["etags"] == [f'"{hashlib.md5(part).hexdigest()}"' for part in parts]  # noqa: S324
+    assert told.etags == tuple(f'"{hashlib.md5(part).hexdigest()}"' for part in parts)  # noqa: S324
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_connection_that_breaks_goes_on(tmp_path: Path, store: Store, trouble:
 def test_an_answer_that_is_late_is_waited_for(tmp_path: Path, store: Store) -> None:
     file = tmp_path / "efs/data/file"
     file.write_bytes(CONTENT)
-    entry = copied_files.list_files(file, 1)["entries"][0]
+    entry = copied_files.list_files(file, 1).entries[0]
     store.trouble = [500, 503]
     given(Outgoing(entry, ((0, 5000, store.url("/new")),)))
     assert store.objects["/new"] == CONTENT
@@ -227,7 +227,7 @@ def test_a_full_disk_is_told_at_once(tmp_path: Path, store: Store, monkeypatch: 
 def test_a_file_that_changes_is_not_sent(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a")
-    [entry] = copied_files.list_files(file, 1)["entries"]
+    [entry] = copied_files.list_files(file, 1).entries
     with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):
         file.write_text("longer")
     with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):

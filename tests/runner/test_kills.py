@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -71,13 +72,13 @@ def test_a_job_is_submitted_once_whatever_step_is_the_last(
         made = job(f"{kind}-{each}-{number}", fetches=chain, files={"a": b"a"})
         assert submit(head, made, number)[0] == -signal.SIGKILL, steps[number - 1]
         [sent] = head.submit(made)
-        assert "error" not in sent, (steps[number - 1], sent)
+        assert sent.error is None, (steps[number - 1], sent)
         names = [f"PENDING {made.id}:{stage}" for stage in ("prepare", "train") if chain or stage == "train"]
         assert head.rows(made.id) == names, steps[number - 1]
-        assert sorted(sent["stages"].values()) == sorted(
+        assert sorted(sent.stages.values()) == sorted(
             slurm.run(["squeue", "-h", "-o", "%A", f"--name={made.id}:prepare,{made.id}:train"]).stdout.split()
         )
-        assert head.submit(made) == [{**sent, "existing": True}]
+        assert head.submit(made) == [replace(sent, existing=True)]
         head.cancel(made.id)
     left = [one.name for one in head.jobs.rglob("*") if one.name.startswith(".") and one.parent.name != "jobs"]
     assert not left, "parts of files"

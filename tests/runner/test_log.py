@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import os
 from pathlib import Path
@@ -13,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runner.world import CLUSTER, World, job_of
+from tests.runner.world import CLUSTER, World
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import ask, log, log_files
-from trainium_cdk.runner.requests import ReadLog
+from trainium_cdk.runner.requests import ReadLog, read_answer
+from trainium_cdk.runner.spec import Packed, to_json
 
 T = "2026-11-20T10:00:00"
 RUNS = f"job j-1\nstage precompile 8\nstage train 8\nstate precompile ended 8 0 1795168801 n1\nqueue 8|RUNNING|None|n1|{T}|N/A\n"
@@ -32,12 +31,9 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(id: str = "j-1", **fields: Any) -> tuple[str, int, int, bytes]:
     told = log.read_piece(CLUSTER, ReadLog(id, **fields))
-    assert job_of(told).state == "RUNNING"
-    return told["stage"], told["offset"], told["size"], unpacked(told["data"])
-
-
-def unpacked(text: str) -> bytes:
-    return gzip.decompress(base64.b64decode(text)) if text else b""
+    assert told.job.state == "RUNNING"
+    assert read_answer(ReadLog(id), json.loads(json.dumps(to_json(told)))) == told
+    return told.stage, told.piece.offset, told.piece.size, told.piece.data
 
 
 def test_a_piece_has_the_stage_its_place_and_the_size(logs: Path) -> None:
@@ -66,14 +62,14 @@ def test_the_members_of_an_array_are_read_in_one_request(tmp_path: Path, monkeyp
 
     def pieces(**fields: Any) -> list[tuple[str, int, int, bytes]]:
         told = log.read_piece(CLUSTER, ReadLog("j-1", "train", **fields))
-        return [(one["member"], one["offset"], one["size"], unpacked(one["data"])) for one in told["members"]]
+        return [(one.member, one.offset, one.size, one.data) for one in told.members or ()]
 
     assert pieces(most=40) == [("0", 0, 1, b"a"), ("2", 0, 50, b"b" * 13), ("10", 0, 50, b"c" * 26)]
     assert pieces(members={"0": 1, "10": 48}) == [("10", 48, 50, b"cc")]
     assert pieces(members={"0": 9}) == [("0", 1, 1, b"")]
     (job / "2/logs/train.log").write_bytes(b"1\n2\n3\n")
     assert pieces(tail=2, members={"2": 0}) == [("2", 2, 6, b"2\n3\n")]
-    assert "members" not in log.read_piece(CLUSTER, ReadLog("j-1/2"))
+    assert log.read_piece(CLUSTER, ReadLog("j-1/2")).members is None
 
 
 @given(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"x" * 70_000]), max_size=9).map(b"".join), st.integers(0, 9))
@@ -104,4 +100,4 @@ def test_a_stage_is_no_path(stage: str, logs: Path) -> None:
 
 def test_a_log_that_repeats_itself_is_sent_small() -> None:
     data = b"".join(b"step %d loss %.4f\n" % (i, 1 / (i + 1)) for i in range(20_000))
-    assert len(log.pack(data)) < len(data) / 2
+    assert len(to_json(Packed(data))) < len(data) / 2

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,32 +59,32 @@ def test_what_is_fetched_at_once_is_fetched_first(head: Head, repository: Path, 
     id = f"quick-{int(precompile)}"
     made = job(id, f"test -d ../../../src/{id}-HEAD", fetches=repository, precompile=precompile)
     [sent] = head.submit(made)
-    assert len(set(sent["stages"].values())) == 2
+    assert len(set(sent.stages.values())) == 2
     wait(head, id, *["COMPLETED"] * (2 + precompile))
     assert head.rows(id) == names(id)
-    assert head.submit(made) == [{**sent, "existing": True}]
+    assert head.submit(made) == [replace(sent, existing=True)]
 
 
 def test_what_cannot_be_fetched_ends_the_job(head: Head, tmp_path: Path) -> None:
     made = job("fails-1", fetches=tmp_path / "none", precompile=True)
     [sent] = head.submit(made)
     wait(head, "fails-1", "FAILED", "CANCELLED", "CANCELLED")
-    reasons = [one["reason"] for one in head.status("fails-1")["stages"]]
+    reasons = [one.reason for one in head.status("fails-1").stages]
     assert reasons == [
         "exit code 75",
         "did not run: prepare did not complete",
         "did not run: precompile did not complete",
     ]
-    assert head.submit(made) == [{**sent, "existing": True}], "failed: nothing is submitted"
+    assert head.submit(made) == [replace(sent, existing=True)], "failed: nothing is submitted"
 
 
 def test_a_node_that_dies_while_it_fetches(head: Head, slurm: LocalSlurm, repository: Path, tmp_path: Path) -> None:
     """Slurm starts `prepare` again, and the job goes on waiting for it."""
     made = job("dies-1", fetches=repository, variables=pausing(tmp_path / "bin"))
     [sent] = head.submit(made)
-    number = sent["stages"]["prepare"]
+    number = sent.stages["prepare"]
     assert until(lambda: "fetching" in (head.jobs / "dies-1/logs/prepare.log").read_text(), 60)
-    node = head.status("dies-1")["stages"][0]["nodes"]
+    node = head.status("dies-1").stages[0].nodes
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     slurm.replace_node(node)
@@ -99,15 +100,15 @@ def test_slurm_has_forgotten_what_fetched(head: Head, slurm: LocalSlurm, reposit
     made = job("forgot-1", 'until [ -e "$1" ]; do sleep 0.1; done', str(tmp_path / "go"), fetches=repository)
     [sent] = head.submit(made)
     assert until(lambda: head.states("forgot-1") == ["COMPLETED", "RUNNING"], 60), head.status("forgot-1")
-    for number in sent["stages"].values():  # Slurm's rows are of others now
+    for number in sent.stages.values():  # Slurm's rows are of others now
         slurm.run(["scontrol", "update", f"JobId={number}", "JobName=other"])
     slurm.run(["scancel", "--name=other"])
     env = head.having(tmp_path, "sbatch", f'echo "$@" > {tmp_path}/words')
     [again] = head.submit(made, env=env)
-    assert (again["existing"], again["resubmitted"]) == (True, ["train"])
-    assert again["stages"]["prepare"] == sent["stages"]["prepare"]
+    assert (again.existing, again.resubmitted) == (True, ("train",))
+    assert again.stages["prepare"] == sent.stages["prepare"]
     assert "dependency" not in (tmp_path / "words").read_text()
-    assert head.submit(made) == [{**again, "resubmitted": []}]
+    assert head.submit(made) == [replace(again, resubmitted=())]
     (tmp_path / "go").touch()
     wait(head, "forgot-1", "COMPLETED", "COMPLETED")
 
@@ -116,11 +117,11 @@ def test_slurm_has_forgotten_that_what_fetched_has_completed(head: Head, slurm: 
     """It cannot start it again, and so cancels the job."""
     made = job("after-1", fetches="/none")
     [sent] = head.submit(made)
-    first = sent["stages"]["prepare"]
+    first = sent.stages["prepare"]
     records.write_state(head.jobs / "after-1", "prepare", State("ended", first, code=0, at=time.time(), nodes="n"))
     slurm.run(["scancel", first])
     assert until(lambda: head.states("after-1") == ["COMPLETED", "LOST"], 60), head.status("after-1")
-    assert head.submit(made)[0]["resubmitted"] == ["train"]
+    assert head.submit(made)[0].resubmitted == ("train",)
     assert head.states("after-1") == ["COMPLETED", "PENDING"]
     head.cancel("after-1")
 
@@ -136,7 +137,7 @@ def test_an_interrupted_submission_is_completed_by_the_next(
 if [ "$(wc -l < {tmp_path}/calls)" = {count} ]; then {runs}kill -9 "$PPID"; {ends}; fi""")  # fmt: skip
     made = job(f"dying-{dies_at.replace(' ', '-')}", fetches=repository)
     assert head.told(SubmitJobs((made,)), env=dying) is None
-    assert not head.submit(made)[0]["existing"]
+    assert not head.submit(made)[0].existing
     wait(head, made.id, "COMPLETED", "COMPLETED")
     assert head.rows(made.id) == names(made.id)
 
@@ -181,14 +182,14 @@ def test_a_controller_that_is_killed_around_the_two_calls(
     sent = crash(made, when)
     if when == "between":
         # the controller gives the number of what it has forgotten to the second one, which waits for it
-        assert sent["error"]["kind"] == "later", sent
-        assert "Job dependency problem" in sent["error"]["message"]
+        assert sent.error.kind == "later", sent
+        assert "Job dependency problem" in sent.error.message
     else:
-        assert "error" not in sent, sent
+        assert sent.error is None, sent
 
     def once_more() -> bool:
         [again] = head.submit(made)
-        assert "error" not in again, again
+        assert again.error is None, again
         return set(head.states(id)) == {"COMPLETED"}
 
     assert until(once_more, 240), head.status(id)

@@ -12,14 +12,14 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.runner.world import CLUSTER, ME, World, job_of
+from tests.runner.world import CLUSTER, ME, World
 from trainium_cdk.runner import requests, slurm
 from trainium_cdk.runner.errors import Theirs, Unknown
 from trainium_cdk.runner.head import answers, ask, jobs, stages
 from trainium_cdk.runner.head.stages import Known
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
-from trainium_cdk.runner.spec import from_json
+from trainium_cdk.runner.spec import to_json
 
 CHAIN = "job j-1\nstage prepare 7\nstage train 8\n"
 ONE = "job j-1\nstage precompile 8\nstage train 8\n"
@@ -34,11 +34,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def status(id: str = "j-1", cluster: Cluster = CLUSTER) -> JobStatus:
-    return job_of(answers.status(cluster, requests.Status(id)))
+    return sent(requests.Status(id), answers.status(cluster, requests.Status(id)))  # type: ignore[no-any-return]
+
+
+def sent(asked: Any, answer: Any) -> Any:
+    """An answer, as its client reads it."""
+    assert requests.read_answer(asked, json.loads(json.dumps(to_json(answer)))) == answer
+    return answer
 
 
 def listed(answer: Any) -> list[JobStatus]:
-    return [from_json(JobStatus, one) for one in json.loads(json.dumps(answer["jobs"]))]
+    return list(sent(requests.ListJobs(), tuple(answer)))
 
 
 @pytest.mark.parametrize("case", STATES)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm
 from tests.runner.asking import CLUSTER, WAITS, Head, job, on_slurm, paused
 from tests.support import until
-from trainium_cdk.runner.requests import SubmitJobs, write_request
+from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs, write_request
 from trainium_cdk.runner.spec import Environment, Place
 
 __all__ = ["paused", "slurm"]
@@ -37,17 +38,17 @@ def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
     made = job("plain-1", f'echo "$SECRET in $PWD"; cat ../files/data.bin; {WAITS}', str(go), variables={"SECRET": "s3cr3t"}, files={"data.bin": b"a\0\xff"})  # fmt: skip
     [sent] = head.submit(made)
     folder = head.jobs / "plain-1"
-    assert sent.keys() == {"id", "existing", "resubmitted", "stages"}
-    assert (sent["id"], sent["existing"], list(sent["stages"])) == ("plain-1", False, ["train"])
+    assert sent == Outcome(sent.stages)
+    assert list(sent.stages) == ["train"]
     assert json.loads((folder / "env.json").read_text()) == {"SECRET": "s3cr3t"}
     modes = {name: (folder / name).stat().st_mode & 0o777 for name in ("env.json", "job.json", "files")}
     assert modes == {"env.json": 0o600, "job.json": 0o600, "files": 0o700}
     assert b"s3cr3t" not in (folder / "job.json").read_bytes() + (folder / "submitted.json").read_bytes()
     assert (folder / "files/data.bin").read_bytes() == b"a\0\xff"
     record = json.loads((folder / "submitted.json").read_text())
-    assert (record["numbers"], record["cluster"]) == (sent["stages"], CLUSTER.identity)
+    assert (record["numbers"], record["cluster"]) == (sent.stages, CLUSTER.identity)
     assert record["runner"] == str(head.runner)
-    assert head.submit(made) == [{**sent, "existing": True}]
+    assert head.submit(made) == [replace(sent, existing=True)]
     go.write_text("0")
     wait(head, "plain-1", "COMPLETED")
     assert b"s3cr3t in " in (folder / "logs/train.0.log").read_bytes()
@@ -57,15 +58,15 @@ def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
 def test_what_compiles_and_trains_is_one_slurm_job(head: Head) -> None:
     go = head.shared / "go-compiles"
     [sent] = head.submit(job("compiles-1", WAITS, str(go), precompile=True))
-    assert list(sent["stages"]) == ["precompile", "train"]
-    assert len(set(sent["stages"].values())) == 1
+    assert list(sent.stages) == ["precompile", "train"]
+    assert len(set(sent.stages.values())) == 1
     assert until(lambda: head.states("compiles-1") == ["RUNNING", "PENDING"], 60)
-    assert head.status("compiles-1")["stages"][1]["reason"] == "waits for precompile"
+    assert head.status("compiles-1").stages[1].reason == "waits for precompile"
     go.write_text("0")
     wait(head, "compiles-1", "COMPLETED", "COMPLETED")
     assert head.rows("compiles-1") == ["COMPLETED compiles-1:train"]
-    first, then = head.status("compiles-1")["stages"]
-    assert first["started"] <= first["ended"] <= then["started"] <= then["ended"]
+    first, then = head.status("compiles-1").stages
+    assert first.started <= first.ended <= then.started <= then.ended
     head.submit(job("compiles-2", "exit 3", precompile=True))
     wait(head, "compiles-2", "FAILED", "CANCELLED")
 
@@ -81,10 +82,9 @@ def test_several_jobs_have_an_outcome_each(head: Head) -> None:
     ]
     for existing in (False, True):
         told = head.submit(*made)
-        assert [one["id"] for one in told] == [one.id for one in made]
-        assert [one["existing"] for one in (told[0], told[5])] == [existing] * 2
-        errors = [one["error"]["message"] for one in told[1:5]]
-        assert {one["error"]["kind"] for one in told[1:5]} == {"refused"}
+        assert [one.existing for one in (told[0], told[5])] == [existing] * 2
+        errors = [one.error.message for one in told[1:5]]
+        assert {one.error.kind for one in told[1:5]} == {"refused"}
         assert "invalid partition specified: nowhere" in errors[0]
         assert errors[1] == "there is no /efs/no 'such' on the cluster"
         assert errors[2:] == [
@@ -111,7 +111,7 @@ def test_a_submission_calls_slurm_once_for_each_of_its_slurm_jobs(head: Head, tm
         ([job("count-4", precompile=True, fetches="/none")], ["sbatch", "sbatch"]),
         ([job("count-1")], ["squeue"]),
     ):
-        assert all("error" not in one for one in head.submit(*made, env=env))
+        assert all(one.error is None for one in head.submit(*made, env=env))
         assert (tmp_path / "used").read_text().split() == used
         (tmp_path / "used").unlink()
     for id in ("count-1", "count-3", "count-4"):
@@ -126,9 +126,9 @@ def test_two_clients_submit_once(head: Head) -> None:
         client.start()
     for client in clients:
         client.join()
-    stages = [[one["stages"] for one in told] for told in found]
+    stages = [[one.stages for one in told] for told in found]
     assert stages[0] == stages[1] == stages[2]
-    assert sorted(one["existing"] for told in found for one in told) == [False] * 3 + [True] * 6
+    assert sorted(one.existing for told in found for one in told) == [False] * 3 + [True] * 6
     for one in made:
         wait(head, one.id, "COMPLETED", "COMPLETED")
         assert len(head.rows(one.id)) == 1
@@ -150,7 +150,7 @@ def test_an_id_is_one_jobs(head: Head) -> None:
             job("once-1"), "taken"
         )
     record.write_text(content)
-    assert head.submit(job("once-1"))[0]["existing"]
+    assert head.submit(job("once-1"))[0].existing
 
 
 @pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 3"])
@@ -161,7 +161,7 @@ if [ "$(wc -l < {tmp_path}/calls)" = {count} ]; then "$real" "$@" > /dev/null; k
     made = [job(f"many-{count}-{i}") for i in range(4)]
     assert head.told(SubmitJobs(tuple(made)), env=dying) is None
     sent = head.submit(*made)
-    assert [one["existing"] for one in sent] == [i < int(count) - 1 for i in range(4)]
+    assert [one.existing for one in sent] == [i < int(count) - 1 for i in range(4)]
     for one in made:
         wait(head, one.id, "COMPLETED")
         assert len(head.rows(one.id)) == 1
@@ -173,9 +173,9 @@ def test_a_request_that_is_told_to_end_finishes_the_job_that_it_has_begun(head: 
     )
     made = [job(f"told-{i}") for i in range(3)]
     sent = head.submit(*made, env=told)
-    assert not sent[0]["existing"]
-    assert [one["error"] for one in sent[1:]] == [{"kind": "later", "message": "it was told to end by signal 15"}] * 2
-    assert [one["existing"] for one in head.submit(*made)] == [True, False, False]
+    assert not sent[0].existing
+    assert [one.error for one in sent[1:]] == [Error("later", "it was told to end by signal 15")] * 2
+    assert [one.existing for one in head.submit(*made)] == [True, False, False]
 
 
 AWAY = "echo 'sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -185,15 +185,15 @@ def test_a_controller_that_does_not_answer_is_no_refusal(head: Head, tmp_path: P
     away = head.having(tmp_path, "sbatch", AWAY)
     made = [job(f"away-{i}") for i in range(3)]
     sent = head.submit(*made, env=away)
-    assert [one["error"]["kind"] for one in sent] == ["later"] * 3
-    assert "Unable to contact" in sent[2]["error"]["message"]
+    assert [one.error.kind for one in sent] == ["later"] * 3
+    assert "Unable to contact" in sent[2].error.message
     assert not list(head.jobs.glob("away-*")), "it is undone, and may be sent again"
     # it took the job, and its answer was lost; nor does it answer when that is undone
     lost = head.having(tmp_path, "sbatch", f'"$real" "$@" > /dev/null; {AWAY}')
     lost = {**lost, "PATH": head.having(tmp_path, "scancel", AWAY)["PATH"]}
     assert "Unable to contact" in head.refused(made[0], "later", env=lost)
     assert (head.jobs / "away-0").exists()
-    assert [one["existing"] for one in head.submit(*made)] == [False] * 3
+    assert [one.existing for one in head.submit(*made)] == [False] * 3
     for one in made:
         wait(head, one.id, "COMPLETED")
         assert len(head.rows(one.id)) == 1
@@ -216,7 +216,7 @@ def test_a_full_disk_refuses_a_job_and_leaves_nothing(head: Head) -> None:
     assert not (head.jobs / "full-1").exists()
     assert "error" not in first
     assert "error" not in third
-    assert [one["existing"] for one in head.submit(*made)] == [True, False, True]
+    assert [one.existing for one in head.submit(*made)] == [True, False, True]
 
 
 def test_a_lost_stage_is_submitted_again_by_the_same_request_alone(head: Head, slurm: LocalSlurm) -> None:
@@ -224,15 +224,15 @@ def test_a_lost_stage_is_submitted_again_by_the_same_request_alone(head: Head, s
     made = job("lost-1", WAITS, str(go), precompile=True)
     [sent] = head.submit(made)
     # as if a controller that crashed had forgotten both: they have other names
-    for number in sent["stages"].values():
+    for number in sent.stages.values():
         slurm.run(["scontrol", "update", f"JobId={number}", "JobName=other"])
     assert head.states("lost-1") == ["LOST", "LOST"]
     assert {row.split()[1] for row in head.rows("lost-1")} == {"other"}, "asking submits nothing"
     slurm.run(["scancel", "--name=other"])
     [again] = head.submit(made)
-    assert (again["existing"], again["resubmitted"]) == (True, ["precompile", "train"])
-    assert set(again["stages"].values()).isdisjoint(sent["stages"].values())
-    assert head.submit(made) == [{**again, "resubmitted": []}]
+    assert (again.existing, again.resubmitted) == (True, ("precompile", "train"))
+    assert set(again.stages.values()).isdisjoint(sent.stages.values())
+    assert head.submit(made) == [replace(again, resubmitted=())]
     go.write_text("0")
     wait(head, "lost-1", "COMPLETED", "COMPLETED")
 
@@ -245,11 +245,11 @@ def test_a_job_keeps_the_runner_that_it_began_with(head: Head, slurm: LocalSlurm
     newer.runner = head.runner.with_name("newer.pyz")
     newer.runner.write_bytes(head.runner.read_bytes())
     kept = newer.submit(made)[0]
-    seen = slurm.run(["scontrol", "show", "job", sent["stages"]["train"]]).stdout
-    assert kept == {**sent, "existing": True}, (seen, head.status("kept-1"))
-    slurm.run(["scontrol", "update", f"JobId={sent['stages']['train']}", "JobName=other"])
+    seen = slurm.run(["scontrol", "show", "job", sent.stages["train"]]).stdout
+    assert kept == replace(sent, existing=True), (seen, head.status("kept-1"))
+    slurm.run(["scontrol", "update", f"JobId={sent.stages['train']}", "JobName=other"])
     [again] = newer.submit(made)
-    assert again["resubmitted"] == ["train"]
+    assert again.resubmitted == ("train",)
     assert json.loads((head.jobs / "kept-1/submitted.json").read_text())["runner"] == str(head.runner)
     slurm.run(["scancel", "--name=other,kept-1:train"])
 
@@ -279,17 +279,17 @@ def test_a_job_after_another_one(head: Head) -> None:
 
 def test_options_are_passed_on(head: Head, slurm: LocalSlurm) -> None:
     [sent] = head.submit(job("options-1", slurm=on_slurm(options=("--nodelist=compute1-dy-trn-3", "--begin=now+1000"))))
-    shown = slurm.run(["scontrol", "-o", "show", "job", sent["stages"]["train"]]).stdout
+    shown = slurm.run(["scontrol", "-o", "show", "job", sent.stages["train"]]).stdout
     assert "ReqNodeList=compute1-dy-trn-3" in shown
-    assert head.status("options-1")["stages"][0]["state"] == "PENDING"
-    assert "Reason=BeginTime" in slurm.run(["scontrol", "-o", "show", "job", sent["stages"]["train"]]).stdout
+    assert head.status("options-1").stages[0].state == "PENDING"
+    assert "Reason=BeginTime" in slurm.run(["scontrol", "-o", "show", "job", sent.stages["train"]]).stdout
     # what fetches first need not wait for the time of the job
-    options = on_slurm(options=("--begin=now+1000", f"--dependency=afterany:{sent['stages']['train']}"))
+    options = on_slurm(options=("--begin=now+1000", f"--dependency=afterany:{sent.stages['train']}"))
     [both] = head.submit(job("options-2", fetches="/none", slurm=options))
     assert until(lambda: head.states("options-2")[0] == "FAILED", 60), head.status("options-2")
-    shown = slurm.run(["scontrol", "-o", "show", "job", both["stages"]["train"]]).stdout
-    assert f"afterok:{both['stages']['prepare']}" in shown
-    assert f"afterany:{sent['stages']['train']}" in shown
+    shown = slurm.run(["scontrol", "-o", "show", "job", both.stages["train"]]).stdout
+    assert f"afterok:{both.stages['prepare']}" in shown
+    assert f"afterany:{sent.stages['train']}" in shown
     head.cancel("options-1")
     head.cancel("options-2")
 
@@ -326,8 +326,8 @@ def test_members_make_their_own_folders(head: Head) -> None:
     assert until(lambda: (head.jobs / "array-1/0/logs/train.log").exists(), 60)
     assert until(lambda: "I am 0" in (head.jobs / "array-1/0/logs/train.log").read_text(), 60)
     [again] = head.submit(made)
-    assert (again["existing"], again["resubmitted"]) == (True, [])
-    assert head.submit(job("after-member", slurm=on_slurm(after="array-1/1")))[0]["stages"]
+    assert (again.existing, again.resubmitted) == (True, ())
+    assert head.submit(job("after-member", slurm=on_slurm(after="array-1/1")))[0].stages
     assert head.states("after-member") == ["PENDING"]
     head.cancel("array-1/700")
     states = head.states("array-1")

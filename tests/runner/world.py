@@ -21,13 +21,11 @@ import os
 import pwd
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trainium_cdk.runner import files, records, slurm
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 
 STAGES = {"7": "prepare", "8": "train"}
@@ -175,10 +173,3 @@ def _state(text: str) -> records.State:
     node = int(word) if word.isdigit() else None
     ended = int(code) if how == "ended" else None
     return records.State(how, number, 0, ended, float(at), nodes, "" if node is not None else word, node)
-
-
-def job_of(answer: Any) -> JobStatus:
-    """The job in an answer."""
-    from trainium_cdk.runner.spec import from_json
-
-    return from_json(JobStatus, json.loads(json.dumps(answer["job"])))

@@ -20,6 +20,7 @@ from tests.trust.conftest import BUCKET
 from tests.trust.proxy import Cuts
 from trainium_cdk.jobs import Script, SlurmBackend, TransportError
 from trainium_cdk.jobs.slurm import ssm as run_command
+from trainium_cdk.runner.requests import ReadLog
 
 Make = Callable[..., SlurmBackend]
 CUTS = 100
@@ -164,8 +165,7 @@ def test_an_offset_beyond_the_log_waits(over_ssm: Make, bad: int) -> None:
     backend = over_ssm()
     job = backend.submit(Script(filename="run.sh", content=b"echo hello\n"), "offset")
     backend.wait(job.id, 600)
-    piece = backend.log_piece(job.id, "train", None, max(bad, 0), 100)
-    assert piece.size > 0
+    assert backend.ask(ReadLog(job.id, "train", offset=max(bad, 0), most=100)).piece.size > 0
     assert (b"".join(c.data for c in backend.logs(job.id, offset=max(bad, 0))) == b"") is (bad > 100)
 
 

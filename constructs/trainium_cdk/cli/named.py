@@ -69,11 +69,11 @@ def full_id(jobs: Backend[Any], given: str) -> str:
 def status(jobs: Backend[Any], given: str) -> JobStatus:
     """The status of a job, named as for `resolve_id`, with one request where the id itself is given. Raises as `resolve_id`."""
     if jobs.names_jobs or "/" in given or given == LATEST or is_full_id(given):
-        return jobs.status_with_progress(as_given(jobs, given))
+        return jobs.status(as_given(jobs, given), progress=True)
     try:
-        return jobs.status_with_progress(given)
+        return jobs.status(given, progress=True)
     except UnknownJob as e:
-        return jobs.status_with_progress(_by_beginning(jobs, given, e))
+        return jobs.status(_by_beginning(jobs, given, e), progress=True)
 
 
 def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:

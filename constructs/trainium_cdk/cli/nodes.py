@@ -114,9 +114,9 @@ def top(
         raise typer.Exit(jobs.execute(as_given(jobs, id), node, ["neuron-top"]))
     id = as_given(jobs, id)
     said = jobs.on_nodes(id, WORDS)
-    found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
+    found = [use for number, text in enumerate(said) if (use := parse(number, text))]
     if not found:
-        reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")
+        reason = next((text.strip().splitlines()[-1] for text in said if text.strip()), "no node answered")
         raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")
     if as_json:
         echo_json(with_sandbox([asdict(use) for use in found]))

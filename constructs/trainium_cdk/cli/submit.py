@@ -286,7 +286,7 @@ def submit(
         )
     ):
         log(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
-        sent = jobs.send(submission)
+        [sent] = jobs.send(submission)
         if sent.sent is not None:
             files, size = sent.sent
             log(

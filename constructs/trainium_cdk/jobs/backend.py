@@ -21,9 +21,11 @@ from trainium_cdk.errors import (
     meant_one_of,
     similar,
 )
-from trainium_cdk.jobs.answers import checked
+from trainium_cdk.jobs.answers import Document
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.runner import requests
+from trainium_cdk.runner.spec import SpecError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.job_spec import Submission
@@ -144,8 +146,8 @@ class Backend(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def send(self, submission: S) -> Submitted:
-        """Send a rendered submission. Raises as `submit` does."""
+    def send(self, *submissions: S) -> tuple[Submitted, ...]:
+        """Send rendered submissions of different ids, in their order; on Slurm up to 100 in a request. Raises as `submit_many` does."""
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
         """Submit a job. Repeated with the same token, it is submitted once.
@@ -156,17 +158,7 @@ class Backend(ABC, Generic[S]):
             TransportError: the cluster cannot be reached, or did not respond. The job may exist: submit it again with
                 the same token.
         """
-        return self.send(self.render(job, token))
-
-    def send_many(self, submissions: Sequence[S]) -> tuple[Submitted, ...]:
-        """Send rendered submissions of different ids, in their order. Raises as `submit_many` does."""
-        outcomes: list[Submitted | SubmitError] = []
-        for submission in submissions:
-            try:
-                outcomes.append(self.send(submission))
-            except SubmitError as e:
-                outcomes.append(e)
-        return all_submitted(outcomes)
+        return self.send(self.render(job, token))[0]
 
     def submit_many(self, jobs: Sequence[AnyJob], token: str | None = None) -> tuple[Submitted, ...]:
         """Submit several jobs, on Slurm in one request, which takes less time than one after another.
@@ -183,19 +175,15 @@ class Backend(ABC, Generic[S]):
         from trainium_cdk.jobs.job_spec import new_token
 
         token = new_token() if token is None else token
-        return self.send_many([self.render(job, f"{token}-{i}") for i, job in enumerate(jobs)])
+        return self.send(*[self.render(job, f"{token}-{i}") for i, job in enumerate(jobs)])
 
     @abstractmethod
-    def status(self, id: str) -> JobStatus:
-        """The status of a job."""
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:
+        """The status of a job. `progress`: with where its training stands, which on Slurm it always has."""
 
-    def status_with_progress(self, id: str) -> JobStatus:
-        """The status of a job, with where its training stands. Errors as of `status`."""
-        return self.status(id)
-
-    def settings(self, id: str) -> Mapping[str, Any]:  # noqa: ARG002
+    @abstractmethod
+    def settings(self, id: str) -> Mapping[str, Any]:
         """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
-        return {}
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
         """A job's status, its settings (empty if they cannot be read), and the whole logs of stages that came in the same request."""
@@ -208,25 +196,21 @@ class Backend(ABC, Generic[S]):
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first; on Kubernetes those that run, then those that wait, in the order of their queue, then the others."""
 
+    @abstractmethod
     def ids(self, limit: int) -> tuple[str, ...]:
         """The ids of the newest jobs, newest first."""
-        return tuple(job.id for job in self.list(limit))
 
     @abstractmethod
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait."""
 
-    def foreign(self) -> tuple[Foreign, ...]:
-        """What others than `trn` run or queue there, newest first. On Slurm, none: `squeue` shows it."""
-        return ()
+    @abstractmethod
+    def others(self) -> tuple[Foreign, ...]:
+        """What others than `trn` run or queue there: on Kubernetes newest first, on Slurm as its queue has it."""
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
-        """As `list` and `foreign`, on Kubernetes with less requests."""
-        return self.list(limit), self.foreign()
-
-    def others(self) -> tuple[Foreign, ...]:
-        """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
-        return self.foreign()
+        """As `list`, and on Kubernetes as `others`, with less requests. On Slurm, `squeue` shows others."""
+        return self.list(limit), ()
 
     @abstractmethod
     def cancel(self, id: str) -> JobStatus:
@@ -242,7 +226,7 @@ class Backend(ABC, Generic[S]):
         seconds: int = 600,
         private: bool = False,
     ) -> Any:
-        """Ask the runner one request, on a machine of the cluster with the shared file systems, as the jobs' user; its answer as plain data.
+        """Ask the runner one request, on a machine of the cluster with the shared file systems, as the jobs' user; its answer.
 
         Args:
             given: see `runner.requests`.
@@ -322,7 +306,7 @@ class Backend(ABC, Generic[S]):
             stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
                 another.
             node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
-            rank: only the output of the node of this process (`node_of_rank`).
+            rank: only the output of the node of this process.
             follow: go on until the stage has ended, over restarts.
             offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
                 several have a fixed order (`ordered_logs`).
@@ -331,15 +315,8 @@ class Backend(ABC, Generic[S]):
             changed: called with the status that came with the log, and while following again whenever it has changed.
 
         Raises:
-            JobError: the job has no such stage or node. Of an array, the stage is `train`, and pieces have their `member`.
-        """
-
-    @abstractmethod
-    def node_of_rank(self, id: str, rank: int) -> int:
-        """The job's node (0, 1, ...) on which a training process runs.
-
-        Raises:
-            JobError: the job has no such rank, or its nodes have not reported it yet.
+            JobError: the job has no such stage, node or rank, or its nodes have not reported the rank yet. Of an array, the stage is `train`,
+                and pieces have their `member`.
         """
 
     @abstractmethod
@@ -351,8 +328,8 @@ class Backend(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
-        """Run a short program on each node of a running job; its output by the job's node (0, 1, ...).
+    def on_nodes(self, id: str, words: Sequence[str]) -> Sequence[str]:
+        """Run a short program on each node of a running job; what it prints on each, in their order.
 
         Raises:
             JobError: the job does not run.
@@ -400,10 +377,12 @@ def all_submitted(outcomes: Sequence[Submitted | SubmitError]) -> tuple[Submitte
     """The submitted jobs.
 
     Raises:
-        SubmitError: some are errors.
+        SubmitError: some are errors; of one job, its own.
     """
     submitted = tuple(one for one in outcomes if not isinstance(one, SubmitError))
     if refused := [one for one in outcomes if isinstance(one, SubmitError)]:
+        if len(outcomes) == 1:
+            raise refused[0]
         count = f"{len(refused)} of {len(outcomes)} jobs were refused; the others are submitted"
         raise SubmitError("\n".join([count, *map(str, refused)]), submitted, refused)
     return submitted
@@ -431,24 +410,23 @@ def unknown_job(id: str, cluster: ClusterOutputs, similar: Sequence[str] = ()) -
     )
 
 
-def read_answer(given: Any, asked: Any, cluster: ClusterOutputs) -> Any:
-    """The answer of a runner, as plain data.
-
-    Args:
-        given: as of `answers.document`.
-        asked: the request.
+def read_answer(document: Document, given: Any, cluster: ClusterOutputs) -> Any:
+    """The answer of a runner to a request.
 
     Raises:
         JobError: it was refused.
         UnknownJob: there is no job of that id.
         NotTheirs: the jobs are somebody else's.
-        TransportError: Slurm does not answer.
+        TransportError: Slurm does not answer, or the answer cannot be read.
     """
-    if "answer" in given:
-        return checked(asked, given["answer"])
-    kind, message = given["error"]["kind"], given["error"]["message"]
+    if document.error is None:
+        try:
+            return requests.read_answer(given, document.answer)
+        except SpecError as e:
+            raise TransportError(f"the runner's answer cannot be read: {e}", again=False) from None
+    kind, message = document.error.kind, document.error.message
     if kind == "unknown":
-        raise unknown_job(getattr(asked, "id", "") or message, cluster, given["error"].get("similar", ()))
+        raise unknown_job(getattr(given, "id", "") or message, cluster, document.error.similar)
     if kind == "no member":
         raise UnknownJob(message)
     if kind == "later":

@@ -10,7 +10,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import buckets
 from trainium_cdk.jobs.buckets import Address
 from trainium_cdk.jobs.copy import MOST_FILES, Copy, Survey
-from trainium_cdk.runner.head.copied_files import Entry
+from trainium_cdk.runner.requests import Entry, Listing
 
 
 class BucketCopy(Copy):
@@ -42,7 +42,7 @@ class BucketCopy(Copy):
             entries.append(Entry(name, one.size, one.time, 0o644, ""))
             self._etags[name] = one.etag
         root = str(Address(at.bucket, prefix))
-        return self._arriving({"root": root, "folder": not single, "entries": entries, "left_out": left_out}, target)
+        return self._arriving(Listing(root, not single, tuple(entries), tuple(left_out)), target)
 
     def fetch(self, survey: Survey) -> None:
         """Copy to the cluster. Raises as `plan_fetch` does."""
@@ -58,10 +58,10 @@ class BucketCopy(Copy):
         """What is to be copied to S3. Arguments and errors as of `plan_fetch`, with the sides exchanged."""
         at = Address.of(target)
         path, found = self._listed(source)
-        entries = [entry for entry in found["entries"] if not entry.link]
-        left_out = [*found["left_out"], *(f"{entry.name} (a link)" for entry in found["entries"] if entry.link)]
+        entries = [entry for entry in found.entries if not entry.link]
+        left_out = (*found.left_out, *(f"{entry.name} (a link)" for entry in found.entries if entry.link))
         names = [entry.name for entry in entries]
-        if found["folder"]:
+        if found.folder:
             at = Address(at.bucket, _folder(at.key))
         elif at.key and not at.key.endswith("/"):
             at, names = Address(at.bucket, at.key[: at.key.rfind("/") + 1]), [posixpath.basename(at.key)]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,8 +27,17 @@ from trainium_cdk.jobs.buckets import Address, Upload
 from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
-from trainium_cdk.runner.head.copied_files import Entry
-from trainium_cdk.runner.requests import FindFiles, GiveFiles, Incoming, ListFiles, Outgoing, TakeFiles
+from trainium_cdk.runner.requests import (
+    Entry,
+    FindFiles,
+    GiveFiles,
+    Incoming,
+    ListFiles,
+    Listing,
+    Outgoing,
+    SentFile,
+    TakeFiles,
+)
 
 MOST_FILES = 100_000
 _AT_ONCE = 8
@@ -56,10 +65,10 @@ class Survey:
 
     source: str
     target: str
-    entries: list[Entry]
+    entries: Sequence[Entry]
     names: list[str]
     missing: list[int]
-    left_out: list[str]
+    left_out: tuple[str, ...]
     free: int
 
     @property
@@ -137,42 +146,42 @@ class Copy:
         with _refusals():
             return self._arriving(copied_files.list_files(source, MOST_FILES), target)
 
-    def _arriving(self, found: dict[str, Any], target: str) -> Survey:
-        """What is to be copied to the cluster, of what was found elsewhere (as `copied_files.list_files` has it)."""
-        path, entries = self._shared(target), found["entries"]
-        into, name = target.endswith("/"), "" if found["folder"] else entries[0].name
-        folder = path if found["folder"] or into else posixpath.dirname(path)
-        names, there = [entry.name for entry in entries], []
+    def _arriving(self, found: Listing, target: str) -> Survey:
+        """What is to be copied to the cluster, of what was found elsewhere."""
+        path, entries = self._shared(target), found.entries
+        into, name = target.endswith("/"), "" if found.folder else entries[0].name
+        folder = path if found.folder or into else posixpath.dirname(path)
+        names, there = [entry.name for entry in entries], list[Entry | None]()
         for some in list(_groups(names, _MOST_NAMES)) or [[]]:
             reply = self._ask(FindFiles(path, self._places, tuple(some), name, into), folder=folder)
-            there += [Entry(*one) if one else None for one in reply["there"]]
-        if not reply["into"]:
+            there += reply.there
+        if not reply.into:
             path, names = posixpath.dirname(path), [posixpath.basename(path)]
         missing = _missing(entries, there)
-        return Survey(found["root"], path, entries, names, missing, found["left_out"], reply["free"])
+        return Survey(found.root, path, entries, names, missing, found.left_out, reply.free)
 
     def plan_download(self, source: str, target: Path | str) -> Survey:
         """What is to be copied to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged: only text ends with a slash."""
         path, found = self._listed(source)
-        entries: list[Entry] = found["entries"]
+        entries = found.entries
         root, names = Path(target), [entry.name for entry in entries]
-        if not found["folder"] and not (root.is_dir() or str(target).endswith("/")):
+        if not found.folder and not (root.is_dir() or str(target).endswith("/")):
             root, names = root.parent, [root.name]
         if root.exists() and not root.is_dir():
             raise JobError(f"{root} is a file. Give a folder")
         with _refusals():
             missing, free = _missing(entries, copied_files.find(root, names)), copied_files.free(root.absolute())
-        return Survey(path, str(root), entries, names, missing, found["left_out"], free)
+        return Survey(path, str(root), entries, names, missing, found.left_out, free)
 
-    def _listed(self, source: str) -> tuple[str, dict[str, Any]]:
-        """A folder of the cluster, and its files as `copied_files.list_files` has them."""
+    def _listed(self, source: str) -> tuple[str, Listing]:
+        """A folder of the cluster, and its files."""
         path = self._shared(source)
-        found = self._ask(ListFiles(path, self._places, MOST_FILES))
+        found: Listing = self._ask(ListFiles(path, self._places, MOST_FILES))
         with _refusals():
-            found["entries"] = copied_files.checked([Entry(*one) for one in found["entries"]], MOST_FILES)
-        if not found["folder"] and [one.name for one in found["entries"]] != [posixpath.basename(path)]:
+            found = replace(found, entries=copied_files.checked(found.entries, MOST_FILES))
+        if not found.folder and [one.name for one in found.entries] != [posixpath.basename(path)]:
             raise JobError(f"the cluster's list of files is not about {path}")
-        return path if found["folder"] else posixpath.dirname(path), found
+        return path if found.folder else posixpath.dirname(path), found
 
     def upload(self, survey: Survey) -> None:
         """Copy to the cluster. Raises as `plan_upload` does."""
@@ -193,9 +202,7 @@ class Copy:
             for batch in survey.batches():
                 given = self._give(survey, batch, self._s3, [self._at(n) for n in batch])
                 list(
-                    pool.map(
-                        lambda n, one: self._get(root, survey.arriving(n), self._at(n), one["sha256"]), batch, given
-                    )
+                    pool.map(lambda n, one: self._get(root, survey.arriving(n), self._at(n), one.sha256), batch, given)
                 )
                 self._delete(batch)
             for entry in survey.links:
@@ -213,7 +220,7 @@ class Copy:
                 files.append(Incoming(entry, address, **mark))
         self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds, private=True)
 
-    def _give(self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> list[dict[str, Any]]:
+    def _give(self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> Sequence[SentFile]:
         """Let the cluster send files to these places; what it says of each."""
         entries = [survey.entries[n] for n in batch]
         seconds, uploads = _seconds(entries), []
@@ -222,11 +229,11 @@ class Copy:
                 uploads.append(Upload(s3, at, entry.size, seconds + _SPARE))
                 begun.callback(uploads[-1].abort)
             files = tuple(Outgoing(entry, one.to) for entry, one in zip(entries, uploads, strict=True))
-            given: list[dict[str, Any]] = self._ask(
+            given: Sequence[SentFile] = self._ask(
                 GiveFiles(survey.source, self._places, files), seconds=seconds, private=True
             )
-            for one, told in zip(uploads, given, strict=True):  # `answers` has counted them
-                one.complete(told["etags"])
+            for one, told in zip(uploads, given, strict=True):  # `requests.read_answer` has counted them
+                one.complete(told.etags)
         return given
 
     def _shared(self, path: str) -> str:

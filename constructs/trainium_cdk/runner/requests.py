@@ -1,12 +1,17 @@
-"""What a client asks the runner of a Slurm cluster: one request is one JSON document, and so is its answer."""
+"""What a client asks the runner of a cluster, and what that answers: one request is one JSON document, and so is its answer.
 
-from collections.abc import Mapping
+Answers come from machines that jobs run on: what a value must be stands in its type, and whoever reads it refuses anything else.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 from .blocks import Block
-from .spec import VERSION, Job, SpecError, Word, from_json, to_json
+from .head.status import Foreign, JobStatus, Node
+from .spec import VERSION, Bound, Count, Job, Packed, SpecError, Word, from_json, to_json
 from .words import shared_root
 
 
@@ -49,6 +54,19 @@ class Cluster:
         return self.trn / "jobs"
 
 
+_Text = Annotated[str, Bound("text of 1 to 10,000 characters", lambda text: 0 < len(text) <= 10_000)]
+_Port = Annotated[int, Bound("port", range(1, 65536).__contains__)]
+
+
+@dataclass(frozen=True)
+class Error:
+    """Why there is no answer. `kind`: of `errors`, or `broken`: the runner itself has failed. `similar`: ids like one that is not known."""
+
+    kind: _Text
+    message: _Text
+    similar: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class ListJobs:
     """The newest jobs, newest first. `others`: then those of other users that run or wait."""
@@ -66,7 +84,7 @@ class Status:
 
 @dataclass(frozen=True)
 class ReadLog:
-    """A piece of a log, and the job's status just before it was read.
+    """A piece of a log. Answer: `Log`.
 
     Attributes:
         stage: empty: the last one that has a log.
@@ -88,16 +106,56 @@ class ReadLog:
 
 
 @dataclass(frozen=True)
+class LogPiece:
+    """A piece of a log.
+
+    Attributes:
+        size: of the log. offset: at which the piece begins; without data, the log's end, if that is before the offset that was asked for.
+        member: index, of an array.
+    """
+
+    size: Count = 0
+    offset: Count = 0
+    data: Packed = field(default_factory=Packed)
+    member: str = ""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A piece of a log, and the job's status just before it was read: if the stage had ended, its log is complete.
+
+    Attributes:
+        members: of an array, the pieces of those of its members that have any, in their order; None: it is no array.
+        node: of the rank that was asked for.
+    """
+
+    job: JobStatus
+    stage: str
+    piece: LogPiece = field(default_factory=LogPiece)
+    members: Optional[tuple[LogPiece, ...]] = None
+    node: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Report:
-    """A job's status, its settings, and the logs of its stages but `prepare`, from their beginning; of an array, none. `most`: bytes of all logs."""
+    """A job with the logs of its stages but `prepare`, from their beginning; of an array, none. Answer: `History`. `most`: bytes of all logs."""
 
     id: str
     most: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
+class History:
+    """A job, what it was submitted with (as of `Settings`), and the logs of its stages, without what is no regular file."""
+
+    job: JobStatus
+    settings: Mapping[str, Any]
+    logs: Mapping[str, LogPiece]
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What a job was submitted with."""
+    """What a job was submitted with, beside the defaults of its kind, without its variables; empty if that is not known."""
 
     id: str
 
@@ -119,7 +177,7 @@ class ListNodes:
 
 @dataclass(frozen=True)
 class SubmitJobs:
-    """Submit these jobs, each once: of each, an outcome.
+    """Submit these jobs, each once. Answer: the `Outcome` of each.
 
     Attributes:
         addresses: presigned, of what the client sends, by what they stand for. They are no part of a job.
@@ -127,6 +185,27 @@ class SubmitJobs:
 
     jobs: tuple[Job, ...]
     addresses: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job to submit.
+
+    Attributes:
+        stages: numbers of its Slurm jobs, by stage. existing: from an earlier request. resubmitted: stages that Slurm had lost.
+        note: what its user must know.
+        error: why it is not submitted. One of the kind `later` is submitted, whole and once, by the same request.
+    """
+
+    stages: Mapping[str, str] = field(default_factory=dict)
+    existing: bool = False
+    resubmitted: tuple[str, ...] = ()
+    note: str = ""
+    error: Optional[Error] = None
+
+    def __post_init__(self) -> None:
+        if not (self.stages or self.error):
+            raise SpecError("a job has no outcome")
 
 
 @dataclass(frozen=True)
@@ -138,10 +217,18 @@ class Cancel:
 
 @dataclass(frozen=True)
 class StartBoard:
-    """Start TensorBoard over a job's directory. `venv`: as of `spec.Environment`."""
+    """Start TensorBoard over a job's directory. Answer: `StartedBoard`. `venv`: as of `spec.Environment`."""
 
     id: str
     venv: Word = ""
+
+
+@dataclass(frozen=True)
+class StartedBoard:
+    """The number of TensorBoard's process, and its port of the loopback address."""
+
+    number: Annotated[int, Bound("number of a process", lambda number: number > 0)]
+    port: _Port
 
 
 @dataclass(frozen=True)
@@ -149,14 +236,6 @@ class StopBoard:
     """End a TensorBoard. `number`: of its process."""
 
     number: int
-
-
-@dataclass(frozen=True)
-class NodeOfRank:
-    """The job's node (0, 1, ...) on which the process of this rank runs."""
-
-    id: str
-    rank: int
 
 
 @dataclass(frozen=True)
@@ -169,7 +248,7 @@ class WordsOnNode:
 
 @dataclass(frozen=True)
 class StartRelay:
-    """Start a relay to a node of a running job.
+    """Start a relay to a node of a running job. Answer: `StartedRelay`.
 
     Attributes:
         node: 0, 1, ...; `name`: its name, which is used instead where it is not empty; `rank`: the node of this process instead.
@@ -184,20 +263,40 @@ class StartRelay:
 
 
 @dataclass(frozen=True)
+class StartedRelay:
+    """Where a relay listens, the file in which its job offers a port, and the job's node (0, 1, ...)."""
+
+    address: Annotated[str, Bound("address", re.compile(r"[0-9A-Za-z][\w.:-]{0,252}").fullmatch)]
+    port: _Port
+    offer: str
+    node: int
+
+
+@dataclass(frozen=True)
 class RunOnNodes:
-    """Run a short program on each node of a running job."""
+    """Run a short program on each node of a running job. Answer: what it prints on each, in their order."""
 
     id: str
     words: tuple[str, ...]
 
 
-_Entry = tuple[str, int, int, int, str]
-"""As of `copied_files.Entry`."""
+class Entry(NamedTuple):
+    """A file, or a link. `time`: of its last change, in seconds; `link`: where it leads; empty for a file."""
+
+    name: str
+    size: int
+    time: int
+    mode: int
+    link: str
+
+    def same(self, other: "Optional[Entry]") -> bool:
+        """Whether the other one is this file already: by size and time, as `aws s3 sync` and rsync compare."""
+        return other is not None and (self.size, self.time, self.link) == (other.size, other.time, other.link)
 
 
 @dataclass(frozen=True)
 class ListFiles:
-    """The files of a folder, or one file. `places`: the shared file systems, on one of which it must be."""
+    """The files of a folder, or one file. Answer: `Listing`. `places`: the shared file systems, on one of which it must be."""
 
     path: str
     places: tuple[str, ...]
@@ -205,8 +304,23 @@ class ListFiles:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """The entries of a folder, or of one file.
+
+    Attributes:
+        root: the folder that they are in. folder: whether it was asked for, and not one file.
+        left_out: names of others, with the reason.
+    """
+
+    root: str
+    folder: bool
+    entries: tuple[Entry, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class FindFiles:
-    """What is there where files shall be copied to.
+    """What is there where files shall be copied to. Answer: `FoundFiles`.
 
     Attributes:
         path: the folder of the files; or of one file: a folder that exists, or the file's new name.
@@ -222,10 +336,19 @@ class FindFiles:
 
 
 @dataclass(frozen=True)
+class FoundFiles:
+    """Whether the path is the folder of the files, what is there of them, and the bytes that are free."""
+
+    into: bool
+    there: tuple[Optional[Entry], ...]
+    free: int
+
+
+@dataclass(frozen=True)
 class Incoming:
     """A file that is fetched from a presigned address. It must have this SHA-256, or still this ETag. A link has no address."""
 
-    entry: _Entry
+    entry: Entry
     address: str = field(default="", repr=False)
     sha256: str = ""
     etag: str = ""
@@ -244,48 +367,55 @@ class TakeFiles:
 class Outgoing:
     """A file that is sent. `to`: offset and length of its spans, each with a presigned address."""
 
-    entry: _Entry
+    entry: Entry
     to: tuple[tuple[int, int, str], ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class GiveFiles:
-    """Send these files of a folder."""
+    """Send these files of a folder. Answer: the `SentFile` of each."""
 
     path: str
     places: tuple[str, ...]
     files: tuple[Outgoing, ...]
 
 
-OPERATIONS: dict[str, tuple[Any, str]] = {
-    "list": (ListJobs, "head.answers.list_jobs"),
-    "status": (Status, "head.answers.status"),
-    "log": (ReadLog, "head.log.read_piece"),
-    "report": (Report, "head.log.report"),
-    "submit": (SubmitJobs, "head.submit.submit_jobs"),
-    "cancel": (Cancel, "head.cancel.cancel"),
-    "settings": (Settings, "head.answers.settings"),
-    "active": (Active, "head.answers.active"),
-    "others": (Others, "head.nodes.others"),
-    "nodes": (ListNodes, "head.nodes.list_nodes"),
-    "start tensorboard": (StartBoard, "work.board.start"),
-    "stop tensorboard": (StopBoard, "work.board.stop"),
-    "start relay": (StartRelay, "head.step.start_relay"),
-    "node of a rank": (NodeOfRank, "head.step.node_of_rank"),
-    "words on a node": (WordsOnNode, "head.step.words_on_node"),
-    "run on nodes": (RunOnNodes, "head.step.run_on_nodes"),
-    "list files": (ListFiles, "head.copying.list_files"),
-    "find files": (FindFiles, "head.copying.find_files"),
-    "take files": (TakeFiles, "head.copying.take_files"),
-    "give files": (GiveFiles, "head.copying.give_files"),
+@dataclass(frozen=True)
+class SentFile:
+    """A file's SHA-256, and the ETags of its spans."""
+
+    sha256: Annotated[str, Bound("SHA-256", re.compile(r"[0-9a-f]{64}").fullmatch)]
+    etags: tuple[str, ...]
+
+
+OPERATIONS: dict[str, tuple[Any, Any, str]] = {
+    "list": (ListJobs, tuple[JobStatus, ...], "head.answers.list_jobs"),
+    "status": (Status, JobStatus, "head.answers.status"),
+    "log": (ReadLog, Log, "head.log.read_piece"),
+    "report": (Report, History, "head.log.report"),
+    "submit": (SubmitJobs, tuple[Outcome, ...], "head.submit.submit_jobs"),
+    "cancel": (Cancel, JobStatus, "head.cancel.cancel"),
+    "settings": (Settings, Mapping[str, Any], "head.answers.settings"),
+    "active": (Active, tuple[JobStatus, ...], "head.answers.active"),
+    "others": (Others, tuple[Foreign, ...], "head.nodes.others"),
+    "nodes": (ListNodes, tuple[Node, ...], "head.nodes.list_nodes"),
+    "start tensorboard": (StartBoard, StartedBoard, "work.board.start"),
+    "stop tensorboard": (StopBoard, None, "work.board.stop"),
+    "start relay": (StartRelay, StartedRelay, "head.step.start_relay"),
+    "words on a node": (WordsOnNode, tuple[str, ...], "head.step.words_on_node"),
+    "run on nodes": (RunOnNodes, tuple[str, ...], "head.step.run_on_nodes"),
+    "list files": (ListFiles, Listing, "head.copying.list_files"),
+    "find files": (FindFiles, FoundFiles, "head.copying.find_files"),
+    "take files": (TakeFiles, None, "head.copying.take_files"),
+    "give files": (GiveFiles, tuple[SentFile, ...], "head.copying.give_files"),
 }
-"""Of each operation: the class of its request, and the function that answers it, as FOLDER.MODULE.FUNCTION. It gets a `Cluster` and the
-request, and returns plain data."""
+"""Of each operation: the class of its request, that of its answer, and the function that answers it, as FOLDER.MODULE.FUNCTION. It gets a `Cluster`
+and the request."""
 
 
 def write_request(cluster: Cluster, given: Any) -> Any:
     """A request as plain data."""
-    name = next(name for name, (kind, _) in OPERATIONS.items() if kind is type(given))
+    name = next(name for name, (kind, *_) in OPERATIONS.items() if kind is type(given))
     return {"version": VERSION, "op": name, "cluster": to_json(cluster), "given": to_json(given)}
 
 
@@ -301,5 +431,25 @@ def read_request(value: Any) -> tuple[str, Cluster, Any]:
         raise SpecError(f"the request is of version {value['version']!r:.20}, and this runner of version {VERSION}")
     if not isinstance(value["op"], str) or value["op"] not in OPERATIONS:
         raise SpecError(f"there is no operation {value['op']!r:.60}, but {', '.join(OPERATIONS)}")
-    kind, function = OPERATIONS[value["op"]]
+    kind, _, function = OPERATIONS[value["op"]]
     return function, from_json(Cluster, value["cluster"]), from_json(kind, value["given"])
+
+
+def read_answer(given: Any, value: Any) -> Any:
+    """The answer to a request. It may be of a newer runner.
+
+    Raises:
+        SpecError: it is none, or has not one result for each thing that was asked for.
+    """
+    kind = next(answer for kind, answer, _ in OPERATIONS.values() if kind is type(given))
+    answer: Any = from_json(kind, value, strict=False) if kind else None
+    asked: Sequence[Any] = ()
+    if isinstance(given, FindFiles):
+        asked, results = (given.name,) if given.name else given.names, answer.there
+    elif isinstance(given, (SubmitJobs, GiveFiles)):
+        asked, results = given.jobs if isinstance(given, SubmitJobs) else given.files, answer
+    else:
+        return answer
+    if len(results) != len(asked):
+        raise SpecError(f"it is not about {len(asked)} files or jobs")
+    return answer

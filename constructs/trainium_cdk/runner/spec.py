@@ -13,9 +13,9 @@ import sys
 import types
 import typing
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional, TypeVar, Union
+from typing import Annotated, Any, Optional, TypeVar, Union
 
 VERSION = 1
 """Of this format: a change of a field that is sent raises it."""
@@ -279,6 +279,24 @@ class Job:
 # --- JSON -------------------------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Bound:
+    """What a value from JSON must be, besides its type, in an `Annotated`. `name`: as an error has it."""
+
+    name: str
+    holds: Callable[[Any], object]
+
+
+TIME = Bound("time", lambda seconds: 0 <= seconds <= 253_402_300_799)
+"""Seconds since 1970, up to the year 9999."""
+Time = Annotated[int, TIME]
+Count = Annotated[int, Bound("count", lambda count: count >= 0)]
+
+
+class Packed(bytes):
+    """Bytes that are compressed in JSON, as logs repeat themselves."""
+
+
 def to_json(value: Any) -> Any:
     """A value of these classes as plain data for `json.dumps`. Bytes are base64; what is a default is left out."""
     if isinstance(value, Place):
@@ -291,6 +309,8 @@ def to_json(value: Any) -> Any:
             for one in dataclasses.fields(value)
             if not _is_default(one, value)
         }
+    if isinstance(value, Packed):
+        return pack(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
@@ -314,7 +334,7 @@ def from_json(kind: type[T], value: Any, *, strict: bool = True) -> T:
 
 
 def pack(data: bytes) -> str:
-    """Bytes as text: compressed, as logs repeat themselves."""
+    """Bytes as text, compressed."""
     return base64.b64encode(gzip.compress(data, 6)).decode() if data else ""
 
 
@@ -343,9 +363,16 @@ def _is_default(one: "dataclasses.Field[Any]", value: Any) -> bool:
 
 
 def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    origin, inner, named = typing.get_origin(kind), typing.get_args(kind), hasattr(kind, "_fields")
     if kind is Any:
         return value
+    if origin is Annotated:
+        made, bound = _read(inner[0], value, at, strict), inner[1]
+        if not bound.holds(made):
+            raise SpecError(f"{at} is {str(value)[:60]!r}, and no {bound.name}")
+        return made
+    if named:  # a NamedTuple
+        origin, inner = tuple, tuple(_hints(kind).values())
     if kind == Word:
         return read_word(value, at)
     if origin in _UNIONS:  # Optional
@@ -354,13 +381,16 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
         if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
             raise SpecError(f"{at} is no list of that length")
         kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
-        return tuple(_read(one, part, f"{at}[{i}]", strict) for i, (one, part) in enumerate(zip(kinds, value)))
+        parts = (_read(one, part, f"{at}[{i}]", strict) for i, (one, part) in enumerate(zip(kinds, value)))
+        return kind(*parts) if named else tuple(parts)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise SpecError(f"{at} is no object")
         return {str(key): _read(inner[1], one, f"{at}.{key}", strict) for key, one in value.items()}
     if dataclasses.is_dataclass(kind):
         return _object(kind, value, at, strict)
+    if kind is Packed:
+        return Packed(unpack(value))
     if kind is bytes:
         try:
             return base64.b64decode(value, validate=True)
@@ -390,7 +420,7 @@ def _object(kind: Any, value: Any, at: str, strict: bool) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    return typing.get_type_hints(kind, vars(sys.modules[kind.__module__]), include_extras=True)
 
 
 def read_word(value: Any, at: str = "a word") -> Word:

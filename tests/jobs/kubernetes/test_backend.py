@@ -12,7 +12,7 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, let_it_prepare, script, text
 from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, logs, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 
 
@@ -44,9 +44,9 @@ def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend, running: Ru
     mine = {"labelSelector": ",".join("=".join(pair) for pair in policy["spec"]["podSelector"]["matchLabels"].items())}
     chosen = running.kubernetes.api().get(path_of("v1", "Pod", namespace="training"), **mine)["items"]
     assert {p["metadata"]["name"] for p in chosen} == {p["metadata"]["name"] for p in backend.seen(sent.id).pods}
-    assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
+    assert [logs.node_of_rank(backend, sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match=r"ranks 0 to 63, not 64"):
-        backend.node_of_rank(sent.id, 64)
+        logs.node_of_rank(backend, sent.id, 64)
 
 
 def test_a_job_larger_than_the_fleet_waits_and_reports_why(backend: KubernetesBackend) -> None:
@@ -254,7 +254,7 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
 def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -> None:
     sent = backend.submit(script(b"echo step 3 loss 2.5; echo trains; sleep 3600", restarts=0), "once")
     assert until(lambda: text(backend.logs(sent.id)).count(": trains\n") == 2)
-    assert backend.status_with_progress(sent.id).progress == "step 3: loss 2.5"
+    assert backend.status(sent.id, progress=True).progress == "step 3: loss 2.5"
     victim = backend.seen(sent.id).pods[0]["metadata"]
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
     done = backend.wait(sent.id, 600)
@@ -285,7 +285,7 @@ def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     assert done.ok, done
     output = sorted(line.partition(": ")[2] for line in text(backend.logs(done.id)).splitlines() if ": rank" in line)
     assert output == [f"rank {n} of 6, local {n % 3}" for n in range(6)]
-    assert backend.node_of_rank(done.id, 4) == 1
+    assert logs.node_of_rank(backend, done.id, 4) == 1
 
 
 @pytest.mark.sweep

@@ -49,7 +49,7 @@ def theirs(backend: KubernetesBackend, running: Running) -> Iterator[dict[str, s
     yield {"their-jobset": "jobset.jobset.x-k8s.io", "their-job": "job.batch", "their-torchx": "job.batch.volcano.sh"}
     for body in made.values():
         api.delete(path_of(body["apiVersion"], body["kind"], body["metadata"]["name"], "training"))
-    assert until(lambda: backend.foreign() == ())
+    assert until(lambda: backend.others() == ())
 
 
 def test_it_is_listed_and_left_alone(
@@ -59,8 +59,8 @@ def test_it_is_listed_and_left_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     mine = backend.submit(script(b"sleep 3600", nodes=1), "mine")
-    assert until(lambda: {one.name: one.kind for one in backend.foreign()} == theirs), backend.foreign()
-    assert {one.queue for one in backend.foreign()} == {"trn", ""}
+    assert until(lambda: {one.name: one.kind for one in backend.others()} == theirs), backend.others()
+    assert {one.queue for one in backend.others()} == {"trn", ""}
     assert not {*theirs} & {job.id for job in (*backend.list(), *backend.active())}
     monkeypatch.setattr(follow, "backend", lambda *_: backend)
 
@@ -87,4 +87,4 @@ def test_it_is_listed_and_left_alone(
                 JobError, match=f"{name} is not a job of trn: .* `kubectl -n training describe {kind}/{name}`"
             ):
                 ask(name)
-    assert {one.name for one in backend.foreign()} == {*theirs}, "all are still there"
+    assert {one.name for one in backend.others()} == {*theirs}, "all are still there"

@@ -39,7 +39,7 @@ def train(backend: KubernetesBackend, token: str, env: dict[str, str], **fields:
     for one in sent.jobs:
         [container] = one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
         container["readinessProbe"]["periodSeconds"] = 1
-    return backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
+    return backend.send(dataclasses.replace(made, spec=spec, objects=sent))[0].id
 
 
 def begun(running: Running, id: str) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
         return [one for one in map(json.loads, found) if id in one.values()]
 
     def hangs() -> JobStatus | None:
-        now = backend.status_with_progress(id)
+        now = backend.status(id, progress=True)
         return now if now.findings else None
 
     assert until(lambda: names.condition(pod(), "ContainersReady"), 60), "it trains"
@@ -107,7 +107,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
     [listed] = [one for one in backend.list() if one.id == id]
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(since))
     assert (listed.state, listed.current.reason) == ("RUNNING", f"needs attention since {at}: see trn status {id}")
-    known = backend.status_with_progress(id).current.reason
+    known = backend.status(id, progress=True).current.reason
     assert known.startswith("hangs since 20")
     assert "attention" not in known
     events = running.kubernetes.api().get(path_of("v1", "Event", namespace="training"))["items"]

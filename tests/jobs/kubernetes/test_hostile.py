@@ -109,7 +109,7 @@ def verbs(backend: KubernetesBackend) -> dict[str, Callable[[], Any]]:
             """An offer that is there."""
 
     def of(id: str) -> Callable[[], Any]:
-        return lambda: backend.status_with_progress(id)
+        return lambda: backend.status(id, progress=True)
 
     return {
         "list": backend.list,
@@ -121,7 +121,7 @@ def verbs(backend: KubernetesBackend) -> dict[str, Callable[[], Any]]:
         "settings": lambda: backend.settings(VICTIM),
         "logs": lambda: list(backend.logs(VICTIM)),
         "logs of a node": lambda: list(backend.logs(VICTIM, node=0)),
-        "rank": lambda: backend.node_of_rank(VICTIM, 0),
+        "rank": lambda: list(backend.logs(VICTIM, rank=0)),
         "report": lambda: collect_all(backend, [VICTIM]),
         "shell": lambda: backend.on_nodes(VICTIM, ["true"]),
         "forward": forwarded,
@@ -228,8 +228,8 @@ def test_what_a_member_creates_stops_no_command_of_others(
         api.create(one)
     try:
         assert until(
-            lambda: [one for one in backend.foreign() if one.name == "greedy" and "62500 nodes" in one.reason]
-        ), backend.foreign()
+            lambda: [one for one in backend.others() if one.name == "greedy" and "62500 nodes" in one.reason]
+        ), backend.others()
         state = {"terminalState": ESCAPE[:-1], "restarts": 2**31 - 1}
         backend.api.patch("JobSet", "bare", {"status": state}, part="/status")
         for name in ("escapes", "types", "an array without end"):

@@ -226,7 +226,7 @@ def test_the_nodes_their_use_and_the_instance_of_one(
     monitor.write_text(f'#!/bin/sh\n{run} "$@"\n')
     monitor.chmod(0o755)
     said = backend.on_nodes(sent.id, ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *use.WORDS])
-    assert [use.parse(node, text) for node, text in said.items()] == [
+    assert [use.parse(node, text) for node, text in enumerate(said)] == [
         use.Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)
     ], said
     *training, system = backend.nodes()

@@ -32,18 +32,18 @@ def cores(backend: KubernetesBackend, running: Running) -> Iterator[str]:
     api.create(body)
     yield "cores"
     api.delete(path_of(names.JOBSET, "JobSet", "cores", "training"))
-    assert until(lambda: backend.foreign() == ())
+    assert until(lambda: backend.others() == ())
 
 
 @pytest.mark.sweep
 def test_what_can_never_start_is_told_and_does_not_block(
     backend: KubernetesBackend, cores: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert until(lambda: bool(backend.foreign()))
+    assert until(lambda: bool(backend.others()))
     next_second()
     mine = backend.submit(script(b"sleep 3600", nodes=1, cache="behind"), "behind")
     assert until(lambda: backend.status(mine.id).state == "RUNNING"), backend.status(mine.id).current
-    [theirs] = backend.foreign()
+    [theirs] = backend.others()
     assert (theirs.name, theirs.state) == (cores, "PENDING")
     assert theirs.reason.startswith(WHY)
     monkeypatch.setattr(follow, "backend", lambda *_: backend)

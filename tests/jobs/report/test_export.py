@@ -35,7 +35,7 @@ class Jobs:
 
     cluster = CLUSTER
 
-    def status(self, id: str) -> JobStatus:
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:
         return status(Stage("train", "1", "PENDING" if id == "waits-1" else "COMPLETED", "waits for nodes"), id=id)
 
     history: Any = Backend.history

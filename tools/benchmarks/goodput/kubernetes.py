@@ -41,13 +41,13 @@ class Kubernetes:
         made = self._backend.render(job.model_copy(update={"restarts": 20}))
         spec = dataclasses.replace(made.spec, health=rules)
         sent = objects(spec, made.plan, self._backend.cluster, pyz())
-        return self._backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
+        return self._backend.send(dataclasses.replace(made, spec=spec, objects=sent))[0].id
 
     def has_ended(self, id: str) -> bool:
         return self._backend.status(id).done
 
     def hangs(self, id: str) -> bool:
-        return bool(self._backend.status_with_progress(id).findings)
+        return bool(self._backend.status(id, progress=True).findings)
 
     def cancel(self, id: str) -> None:
         self._backend.cancel(id)

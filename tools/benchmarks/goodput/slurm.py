@@ -36,7 +36,7 @@ class Slurm:
 
     def send(self, job: Script, rules: Health) -> str:
         made = self._backend.render(job)
-        sent = self._backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=rules)))
+        [sent] = self._backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=rules)))
         self._numbers[sent.id] = sent.stages["train"]
         return sent.id
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
+from trainium_cdk.errors import ApiError, JobError, SubmitError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.answers import settings_in
-from trainium_cdk.jobs.backend import Backend, read_answer, unknown_job, until
+from trainium_cdk.jobs.backend import Backend, all_submitted, read_answer, unknown_job, until
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.job_spec import new_token
 from trainium_cdk.jobs.kubernetes import (
@@ -92,7 +92,16 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
         return render(job, self.cluster, new_token() if token is None else token)
 
-    def send(self, submission: KubernetesSubmission) -> Submitted:
+    def send(self, *submissions: KubernetesSubmission) -> tuple[Submitted, ...]:
+        outcomes: list[Submitted | SubmitError] = []
+        for submission in submissions:
+            try:
+                outcomes.append(self._send(submission))
+            except SubmitError as e:
+                outcomes.append(e)
+        return all_submitted(outcomes)
+
+    def _send(self, submission: KubernetesSubmission) -> Submitted:
         plan, sent = submission.plan, None
         if self.cluster.has_blocks:
             from trainium_cdk.jobs import blocks
@@ -111,7 +120,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         stages = {str(stage): f"{submission.id}/{stage}" for stage in plan.stages}
         return Submitted(submission.id, existing, stages, submission.directory, sent=sent)
 
-    def status(self, id: str) -> JobStatus:
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:
         job, rows = self._found(id)
         if rows:
             return self._of_array(rows)
@@ -119,7 +128,8 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         self._release(found)
         if status.ended(job) and not names.array(job):
             self._forget_variables(job["metadata"]["name"])
-        return self._in_block(status.status(look.warned(self.api, look.on_nodes(self.api, found))))
+        made = self._in_block(status.status(look.warned(self.api, look.on_nodes(self.api, found))))
+        return logs.with_progress(self, made) if progress else made
 
     def _in_block(self, job: JobStatus) -> JobStatus:
         """With the end of the capacity block in which it runs, if nothing else is said of it."""
@@ -130,10 +140,6 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         if not block or last.reason or block.ends <= time.time():
             return job
         return replace(job, stages=(*before, replace(last, reason=block.text)))
-
-    def status_with_progress(self, id: str) -> JobStatus:
-        found = self.status(id)
-        return found if found.members else logs.with_progress(self, found)
 
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
         seen = look.of_array(self.api, rows, self.devices)
@@ -194,7 +200,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def active(self) -> tuple[JobStatus, ...]:
         return look.active(self.api)
 
-    def foreign(self) -> tuple[Foreign, ...]:
+    def others(self) -> tuple[Foreign, ...]:
         workloads = look.Workloads(self.api)
         places = look.waiting(self.devices, workloads) if workloads.without else {}
         return foreign.list_others(self.api, workloads, places, look.rows(self.api))
@@ -249,15 +255,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         private: bool = False,  # noqa: ARG002  it always is
     ) -> Any:
         """Arguments and errors as of `Backend.ask`."""
-        told = reader.ask(
-            self.api,
-            self.cluster,
-            given,
-            image=image or reader.small_image(self.cluster),
-            folder=folder,
-            seconds=seconds,
-        )
-        return read_answer(told, given, self.cluster)
+        image = image or reader.small_image(self.cluster)
+        answer = reader.ask(self.api, self.cluster, given, image=image, folder=folder, seconds=seconds)
+        return read_answer(answer, given, self.cluster)
 
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)
@@ -285,15 +285,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
         if rank is not None:
-            node = self._found_node(id, rank)
+            node = self._node_of_rank(id, rank)
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
-    def node_of_rank(self, id: str, rank: int) -> int:
-        """As the node itself reports it in its log. Arguments and errors as of `Backend.node_of_rank`."""
-        return logs.node_of_rank(self, id, rank)
-
-    def _found_node(self, id: str, rank: int) -> int:
-        node = self.node_of_rank(id, rank)
+    def _node_of_rank(self, id: str, rank: int) -> int:
+        node = logs.node_of_rank(self, id, rank)
         self.say(f"rank {rank} is on node {node}")
         return node
 
@@ -301,9 +297,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         pod, container = inside.place(self, id, node)
         return inside.run(self.api, pod, container, command)
 
-    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
-        places = {node: inside.place(self, id, node) for node in range(self.status(id).nodes)}
-        return {node: inside.output(self.api, *place, words) for node, place in places.items()}
+    def on_nodes(self, id: str, words: Sequence[str]) -> Sequence[str]:
+        places = [inside.place(self, id, node) for node in range(self.status(id).nodes)]
+        return [inside.output(self.api, *place, words) for place in places]
 
     def forward(
         self,
@@ -316,7 +312,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
         if rank is not None:
-            node = self._found_node(id, rank)
+            node = self._node_of_rank(id, rank)
         return inside.forward(self, id, node, port, local, patience)
 
     def tensorboard(
@@ -334,7 +330,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                 with contextlib.suppress(JobError):  # too long
                     rows = look.array(self.api, names.object_name(id))
             if not rows:
-                foreign.refuse(self.api, id, self.foreign())
+                foreign.refuse(self.api, id, self.others())
                 raise
         rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows
@@ -348,7 +344,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         if found is None:
             raise unknown_job(id, self.cluster)
         if not names.is_job(found):
-            why = next((one.reason for one in self.foreign() if one.name == found["metadata"]["name"]), "")
+            why = next((one.reason for one in self.others() if one.name == found["metadata"]["name"]), "")
             raise foreign.error(self.api, "jobset", id, why)
         return found
 

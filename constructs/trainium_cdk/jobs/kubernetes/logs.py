@@ -132,7 +132,11 @@ def _of_member(backend: JobSource, id: str, offset: int) -> LogChunk | None:
 
 
 def node_of_rank(backend: JobSource, id: str, rank: int) -> int:
-    """See `KubernetesBackend.node_of_rank`."""
+    """The job's node (0, 1, ...) on which a training process runs, as the node itself reports it in its log.
+
+    Raises:
+        JobError: the job has no such rank, or its nodes have not reported it yet.
+    """
     seen = backend.seen(id)
     description = status.described(seen.job)
     nodes: int = description["nodes"] or 1

@@ -103,7 +103,7 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     return _run(api, made, _LONGEST_LOG, f"the log has more than {_LONGEST_LOG >> 30} GiB. Copy it with trn cp")
 
 
-def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Any:
+def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> answers.Document:
     """The document with which the runner answers a request, in such a pod. The request is in a Secret: it may hold secrets, and neither a
     pod's description nor an audit log has them.
 

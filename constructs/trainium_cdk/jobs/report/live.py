@@ -50,7 +50,7 @@ class Live:
     def look(self) -> None:
         """One round. If the cluster does not answer, that is `problem`, and the next round tries again."""
         try:
-            self.statuses = [self._jobs.status_with_progress(id) for id in self._ids]
+            self.statuses = [self._jobs.status(id, progress=True) for id in self._ids]
             found = [run for status in self.statuses for run in self._described(status)]
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 self._runs = {run.status.id: run for run in pool.map(self._follow, found)}

@@ -13,20 +13,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
+from trainium_cdk.errors import JobError, NotTheirs, TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.answers import document
+from trainium_cdk.jobs.answers import Document, document
 from trainium_cdk.jobs.backend import ONE_QUESTION, Backend, Patience, all_submitted, read_answer
 from trainium_cdk.jobs.forward import Tunnel
-from trainium_cdk.jobs.joined import Round
 from trainium_cdk.jobs.slurm import commands, logs
-from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result, Transport, is_head_node
 from trainium_cdk.jobs.status import ENDED_BADLY, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.blocks import Block
-from trainium_cdk.runner.spec import SpecError, from_json, unpack
+from trainium_cdk.runner.spec import SpecError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -93,17 +91,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return render(job, self.cluster, new_token() if token is None else token)
 
-    def send(self, submission: SlurmSubmission) -> Submitted:
-        [outcome] = self._send([submission])
-        if isinstance(outcome, SubmitError):
-            raise outcome
-        return outcome
-
-    def send_many(self, submissions: Sequence[SlurmSubmission]) -> tuple[Submitted, ...]:
-        """In requests of up to 100 jobs. Arguments and errors as of `Backend.send_many`."""
-        return all_submitted(self._send(submissions))
-
-    def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
+    def send(self, *submissions: SlurmSubmission) -> tuple[Submitted, ...]:
         from trainium_cdk.jobs.slurm import submission
 
         if self.cluster.has_blocks:
@@ -111,10 +99,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
             for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
                 self.say(line)
-        return submission.send(self.ask, self.cluster, submissions, self._patience(), self.say)
+        return all_submitted(submission.send(self.ask, self.cluster, submissions, self._patience(), self.say))
 
-    def status(self, id: str) -> JobStatus:
-        return read_job(self.ask_runner(requests.Status(id))["job"])
+    def status(self, id: str, *, progress: bool = False) -> JobStatus:  # noqa: ARG002  it always has it
+        return explained(self.ask_runner(requests.Status(id)))
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs of the cluster's user, newest first; then those of other users that run or wait."""
@@ -125,24 +113,22 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """As recorded in the job's directory. Errors as of `status`."""
-        found = self.ask_runner(requests.Settings(id))["settings"]
-        return found if isinstance(found, dict) else {}
+        return dict(self.ask_runner(requests.Settings(id)))
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
-        found = self.ask_runner(requests.Report(id, logs.LOG_BYTES))
-        texts = {name: _unpacked(one["data"]) for name, one in found["logs"].items()}
-        whole = {name: text for name, text in texts.items() if len(text) >= int(found["logs"][name]["size"])}
-        return read_job(found["job"]), found["settings"], whole
+        found: requests.History = self.ask_runner(requests.Report(id, logs.LOG_BYTES))
+        whole = {name: log.data for name, log in found.logs.items() if len(log.data) >= log.size}
+        return explained(found.job), found.settings, whole
 
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait, from Slurm's queue; of each, only its id and stages."""
         return self._jobs(requests.Active())
 
     def others(self) -> tuple[Foreign, ...]:
-        return tuple(read_as(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
+        return tuple(self.ask_runner(requests.Others()))
 
     def cancel(self, id: str) -> JobStatus:
-        return read_job(self.ask_runner(requests.Cancel(id))["job"])
+        return explained(self.ask_runner(requests.Cancel(id)))
 
     def ask(
         self,
@@ -167,8 +153,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             seen = replace(seen, blocks=tuple(self.blocks[0]))
         request = json.dumps(requests.write_request(seen, given))
         answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
-        if "id" in answer:
-            self._ids[id] = answer["id"]
+        if answer.id:
+            self._ids[id] = answer.id
             self.say(f"{id} is {self._ids[id]}")
         return read_answer(answer, given, self.cluster)
 
@@ -188,7 +174,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return result.stdout
 
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(read_node(one, self.cluster) for one in self.ask_runner(requests.ListNodes())["nodes"])
+        return tuple(with_type(one, self.cluster) for one in self.ask_runner(requests.ListNodes()))
 
     def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
@@ -220,13 +206,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        def ask(of: str, begin: int, last: int | None, members: Mapping[str, int] = {}) -> Piece:
+        def ask(of: str, begin: int, last: int | None, members: Mapping[str, int] = {}) -> requests.Log:
             nonlocal rank, node
-            piece = self.log_piece(id, of, node, begin, logs.LOG_BYTES, last, members, rank)
-            if rank is not None and piece.node is not None:
-                self.say(f"rank {rank} is on node {piece.node}")
-                rank, node = None, piece.node
-            return piece
+            given = requests.ReadLog(id, of, node, begin, logs.LOG_BYTES, last, members, rank)
+            log: requests.Log = self.ask(given, seconds=_SECONDS)
+            if rank is not None and log.node is not None:
+                self.say(f"rank {rank} is on node {log.node}")
+                rank, node = None, log.node
+            return replace(log, job=explained(log.job))
 
         return logs.read(
             self,
@@ -240,10 +227,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             changed=changed,
         )
 
-    def node_of_rank(self, id: str, rank: int) -> int:
-        """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
-        return int(self.ask_runner(requests.NodeOfRank(id, rank))["node"])
-
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         """As a step of the job. The exit code is the command's only where this machine is the head node: Session Manager reports none.
         Arguments and errors as of `Backend.execute`."""
@@ -256,9 +239,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             target, self.cluster.region, commands.as_user(self.cluster.job_user, quote.words(words), "sudo")
         )
 
-    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
-        outputs = self.ask(requests.RunOnNodes(id, tuple(words)))
-        return {int(number): output for number, output in outputs.items()}
+    def on_nodes(self, id: str, words: Sequence[str]) -> Sequence[str]:
+        return tuple(self.ask(requests.RunOnNodes(id, tuple(words))))
 
     def forward(
         self,
@@ -287,35 +269,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return tunnels.tensorboard(self, id, port=port, say=say)
 
-    def log_piece(
-        self,
-        id: str,
-        stage: str,
-        node: int | None,
-        offset: int,
-        most: int,
-        tail: int | None = None,
-        members: Mapping[str, int] = {},
-        rank: int | None = None,
-    ) -> Piece:
-        """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
-        log's end, if that is before `offset`. With `tail`, it begins at so many last lines, if they are after `offset`.
-
-        Args:
-            stage: empty: the last one that has a log.
-            members: of an array, the bytes at which the logs of its members begin, by index; empty: all, from their beginning.
-        """
-        given = requests.ReadLog(id, stage, node, offset, most, tail, members, rank)
-        found = self.ask(given, seconds=_SECONDS)
-        chunk = LogChunk(str(found["stage"]), int(found["offset"]), _unpacked(found["data"]))
-        status, several = read_job(found["job"]), None
-        if "members" in found:
-            chunks = [LogChunk(chunk.stage, m["offset"], _unpacked(m["data"]), m["member"]) for m in found["members"]]
-            several = Round(status, chunks, {m["member"]: m["size"] for m in found["members"]})
-        return Piece(chunk, status, int(found["size"]), several, found.get("node"))
-
     def _jobs(self, given: Any) -> tuple[JobStatus, ...]:
-        return tuple(map(read_job, self.ask_runner(given)["jobs"]))
+        return tuple(map(explained, self.ask_runner(given)))
 
     def ask_runner(self, given: Any) -> Any:
         """The answer to a request that may be sent more than once. Errors as of `ask`."""
@@ -339,7 +294,7 @@ def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
     )
 
 
-def _parse(result: Result) -> Any:
+def _parse(result: Result) -> Document:
     try:
         return document(result.stdout)
     except SpecError as e:
@@ -349,10 +304,9 @@ def _parse(result: Result) -> Any:
     raise TransportError(f"the query on the head node failed: {why}", again=result.code < 0 or result.code > 128)
 
 
-def read_job(value: Any) -> JobStatus:
-    """A job of an answer."""
-    found: JobStatus = read_as(JobStatus, value)
-    found = replace(found, stages=tuple(map(_explained, found.stages)), members=tuple(map(_explained, found.members)))
+def explained(job: JobStatus) -> JobStatus:
+    """A job of an answer, with what its errors mean."""
+    found = replace(job, stages=tuple(map(_explained, job.stages)), members=tuple(map(_explained, job.members)))
     if found.state not in ENDED_BADLY:
         return found
     from trainium_cdk.jobs.ending import with_reasons
@@ -360,37 +314,20 @@ def read_job(value: Any) -> JobStatus:
     return with_reasons(found)
 
 
-def read_node(value: Any, cluster: SlurmCluster) -> Node:
+def with_type(node: Node, cluster: SlurmCluster) -> Node:
     """A node of an answer, with its instance type."""
-    found: Node = read_as(Node, value)
     fleets = [
         f
         for f in cluster.every_fleet
         # PCS names no kind, and its CPU nodes have the queue's name alone
-        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", found.name)
+        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", node.name)
     ]
     first = fleets[0] if fleets else None
     return replace(
-        found,
-        queue=found.queue or (first.queue if first else ""),
+        node,
+        queue=node.queue or (first.queue if first else ""),
         instance_type=first.instance_type if first else "",
     )
-
-
-def _unpacked(text: object) -> bytes:
-    """Bytes of a log. To continue without them would leave a gap in it."""
-    try:
-        return unpack(text)
-    except SpecError:
-        raise TransportError("part of the head node's response was lost. Try again") from None
-
-
-def read_as(kind: type[Any], value: Any) -> Any:
-    """A value of a class of the runner. It may be that of a newer runner."""
-    try:
-        return from_json(kind, value, strict=False)
-    except SpecError as e:
-        raise TransportError(f"the runner's answer cannot be read: {e}", again=False) from None
 
 
 def _explained(stage: Stage) -> Stage:

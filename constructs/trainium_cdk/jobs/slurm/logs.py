@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from trainium_cdk.jobs import joined
 from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Backend, Changes, Patience, check_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk, last_begun
+from trainium_cdk.runner.requests import Log
 
 LOG_BYTES = 16 * 1024 * 1024
 """Maximum bytes of a log in one response. Through SSM, large responses come through the stack's bucket."""
-
-
-class Piece(NamedTuple):
-    """A piece of a log, with the job's status and the log's size just before it was read. `members`: of an array, the pieces of its members;
-    `node`: of the rank that was asked for."""
-
-    chunk: LogChunk
-    status: JobStatus
-    size: int
-    members: joined.Round | None = None
-    node: int | None = None
 
 
 class Ask(Protocol):
     """Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte on, or from so many last lines on; of an
     array, from these bytes of its members."""
 
-    def __call__(self, of: str, begin: int, last: int | None, members: Mapping[str, int] = ...) -> Piece: ...
+    def __call__(self, of: str, begin: int, last: int | None, members: Mapping[str, int] = ...) -> Log: ...
 
 
 def read(
@@ -62,11 +52,13 @@ def read(
 
 
 def _rounds(ask: Ask) -> joined.Ask:
-    def of_members(begin: Mapping[str, int], tail: int | None) -> joined.Round:
-        piece = ask("train", 0, tail, begin)
-        return piece.members or joined.Round(piece.status, (), {})
+    return lambda begin, tail: _round(ask("train", 0, tail, begin))
 
-    return of_members
+
+def _round(log: Log) -> joined.Round:
+    members = log.members or ()
+    chunks = [LogChunk(log.stage, one.offset, one.data, one.member) for one in members]
+    return joined.Round(log.job, chunks, {one.member: one.size for one in members})
 
 
 def _read(
@@ -81,27 +73,26 @@ def _read(
     """What there is now: a job that writes faster than it is read would never end it."""
     patience = Patience(ONE_QUESTION, sleep=backend.sleep)
 
-    def piece_of(name: str) -> Piece:
+    def ask_for(name: str) -> Log:
         return patience.ask(lambda: ask(name, offset, tail))
 
-    piece = piece_of(stage or "")
-    check_log(piece.status, stage, node, offset)
-    if piece.members is not None:
-        yield from joined.read(backend, _rounds(ask), follow=False, tail=None, notify=notify, first=piece.members)
+    log = ask_for(stage or "")
+    check_log(log.job, stage, node, offset)
+    if log.members is not None:
+        yield from joined.read(backend, _rounds(ask), follow=False, tail=None, notify=notify, first=_round(log))
         return
-    name = piece.chunk.stage
-    notify(piece.status)
-    end = piece.size
+    name, end = log.stage, log.piece.size
+    notify(log.job)
     if tail is not None:
-        offset, tail = max(offset, piece.chunk.offset), None
+        offset, tail = max(offset, log.piece.offset), None
     while True:
-        data = piece.chunk.data[: max(0, end - offset)]
-        if data or piece.chunk.offset < offset:
-            yield LogChunk(name, piece.chunk.offset, data)
+        data = log.piece.data[: max(0, end - offset)]
+        if data or log.piece.offset < offset:
+            yield LogChunk(name, log.piece.offset, data)
         offset += len(data)
         if not data or offset >= end:
             return
-        piece = piece_of(name)
+        log = ask_for(name)
 
 
 def _follow(
@@ -115,10 +106,11 @@ def _follow(
     interval = backend.interval
     patience = Patience(FOLLOWING, first=interval, sleep=backend.sleep)
     while True:
-        chunk, status, *_ = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
-        active = status.active(stage)
+        log = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
+        chunk = LogChunk(log.stage, log.piece.offset, log.piece.data)
+        active = log.job.active(stage)
         if active or not chunk.data:  # that it has ended comes after its last lines
-            notify(status)
+            notify(log.job)
         if tail is not None:
             offset, tail = max(offset, chunk.offset), None
         if chunk.data:

@@ -29,7 +29,7 @@ from trainium_cdk.jobs.status import Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.layout import PLACE
-from trainium_cdk.runner.requests import SubmitJobs
+from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs
 from trainium_cdk.runner.spec import Job as JobSpec
 from trainium_cdk.runner.spec import Stage, to_json
 
@@ -118,26 +118,26 @@ def _ask(
     private = bool(addresses) or any(one.spec.variables for one in left)
     given = SubmitJobs(tuple(one.spec for one in left), addresses)
     try:
-        outcome = ask(given, seconds=_SECONDS, private=private)
+        answer: Sequence[Outcome] = ask(given, seconds=_SECONDS, private=private)
     except (JobError, NotTheirs) as e:  # before the first job
-        outcome = [{"error": {"kind": "refused", "message": str(e)}} for _ in left]
+        answer = [Outcome(error=Error("refused", str(e)))] * len(left)
     except TransportError as e:
         raise _unfinished(cluster, left, part, str(e), again=e.again, restarting=e.restarting) from None
     waits = ""
-    for one, answer in zip(left, outcome, strict=True):
-        error = answer.get("error") or {}
-        if error.get("kind") == "later":
-            waits = waits or str(error["message"])
-        elif error:
-            undone = "" if error["kind"] == "taken" else ". Nothing of it is left there"
-            reason = f"{one.id} was not submitted to {cluster.cluster_name}: {error['message']}{undone}"
-            outcomes[one.id] = SubmitError(reason)
+    for one, outcome in zip(left, answer, strict=True):
+        if (error := outcome.error) is None:
+            if outcome.note:
+                say(outcome.note)
+            numbers = dict(outcome.stages)
+            outcomes[one.id] = Submitted(
+                one.id, outcome.existing, numbers, one.directory, outcome.resubmitted, sent[one.id]
+            )
+        elif error.kind == "later":
+            waits = waits or error.message
         else:
-            numbers = {str(stage): str(number) for stage, number in answer["stages"].items()}
-            again = tuple(map(str, answer["resubmitted"]))
-            if note := answer.get("note"):
-                say(str(note))
-            outcomes[one.id] = Submitted(one.id, bool(answer["existing"]), numbers, one.directory, again, sent[one.id])
+            undone = "" if error.kind == "taken" else ". Nothing of it is left there"
+            reason = f"{one.id} was not submitted to {cluster.cluster_name}: {error.message}{undone}"
+            outcomes[one.id] = SubmitError(reason)
     if waits:
         left = [one for one in left if one.id not in outcomes]
         raise _unfinished(cluster, left, part, waits, restarting=True)

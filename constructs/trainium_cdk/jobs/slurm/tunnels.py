@@ -21,7 +21,7 @@ from trainium_cdk.jobs.forward import Listener, Tunnel, join, offered, patiently
 from trainium_cdk.jobs.job_spec import venv_of
 from trainium_cdk.jobs.sessions import TO_HOST, free_port, serves
 from trainium_cdk.jobs.sessions import forward as session
-from trainium_cdk.runner.requests import StartBoard, StartRelay, StopBoard
+from trainium_cdk.runner.requests import StartBoard, StartedBoard, StartedRelay, StartRelay, StopBoard
 from trainium_cdk.runner.work.relay import line
 
 if TYPE_CHECKING:
@@ -56,21 +56,20 @@ def tensorboard(source: Source, id: str, *, port: int, say: Callable[[str], None
         JobError: there is no such program.
         TransportError: it cannot be started or reached.
     """
-    begun = source.ask(StartBoard(id, venv_of(source.cluster)))
-    there = int(begun["port"])
+    begun: StartedBoard = source.ask(StartBoard(id, venv_of(source.cluster)))
     try:
         say("TensorBoard starts on the head node")
         target = source.transport.instance
-        near = (port or free_port()) if target else there
+        near = (port or free_port()) if target else begun.port
         if target:
-            session(target, source.cluster.region, _TO_PORT, {"portNumber": str(there)}, near)
+            session(target, source.cluster.region, _TO_PORT, {"portNumber": str(begun.port)}, near)
         board = Tunnel(near, lambda: serves(board.url), "TensorBoard has ended. Start it again")
         if not until(board.alive, _READY_SECONDS):
             raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
         yield board
     finally:
         with contextlib.suppress(TransportError):  # it ends by itself
-            source.ask(StopBoard(int(begun["number"])))
+            source.ask(StopBoard(begun.number))
 
 
 @contextlib.contextmanager
@@ -81,21 +80,23 @@ def forward(
     secret, path = secrets.token_urlsafe(32), "/"
     digest = hashlib.sha256(secret.encode()).hexdigest()
     number, name = (node, "") if isinstance(node, int) else (0, node)
-    begun = source.ask(StartRelay(id, number, digest, name, rank))
+    begun: StartedRelay = source.ask(StartRelay(id, number, digest, name, rank))
     if rank is not None:
-        node = int(begun["node"])
+        node = begun.node
         source.say(f"rank {rank} is on node {node}")
-    host, there, offer = str(begun["address"]), str(begun["port"]), str(begun["offer"])
+    host, there = begun.address, begun.port
     with contextlib.ExitStack() as opened:
         if target := source.transport.instance:
             near = free_port()
-            opened.callback(session(target, source.cluster.region, TO_HOST, {"host": host, "portNumber": there}, near))
-            host, there = "127.0.0.1", str(near)
-        relay = _Relay(host, int(there), secret, id, node)
+            opened.callback(
+                session(target, source.cluster.region, TO_HOST, {"host": host, "portNumber": str(there)}, near)
+            )
+            host, there = "127.0.0.1", near
+        relay = _Relay(host, there, secret, id, node)
         stay = opened.enter_context(relay.ask("stay"))
         relay.confirmed(stay)
         if not port:
-            port, path = patiently(patience, lambda: offered(relay.text("offer"), offer))
+            port, path = patiently(patience, lambda: offered(relay.text("offer"), begun.offer))
         patiently(patience, lambda: relay.connect(port).close())
 
         def serve(here: socket.socket) -> None:

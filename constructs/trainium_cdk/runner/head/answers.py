@@ -1,4 +1,4 @@
-"""Answers about jobs. Each gets the cluster and a request, and returns plain data."""
+"""Answers about jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..errors import NoMember, Theirs, Unknown
 from ..readers.log import progress
 from ..records import Submitted, one_line
 from ..requests import Active, Cluster, ListJobs, Settings, Status
-from ..spec import to_json
 from . import jobs, log_files
 from .people import user
 from .requeued import start
@@ -22,16 +21,16 @@ _END = 65_536
 """Bytes of the end of a log, in which the training's last steps are."""
 
 
-def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
+def list_jobs(cluster: Cluster, given: ListJobs) -> list[JobStatus]:
     """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
     found = _newest(cluster, given.limit)
     if given.others:
         rows = slurm.rows(others=True)
         found += _not_in(found, rows, cluster)
-    return {"jobs": to_json(found)}
+    return found
 
 
-def status(cluster: Cluster, given: Status) -> Any:
+def status(cluster: Cluster, given: Status) -> JobStatus:
     """The status of a job, or of a member of an array; of another user's, what Slurm's queue has of it.
 
     Raises:
@@ -40,10 +39,10 @@ def status(cluster: Cluster, given: Status) -> Any:
     """
     id, index = jobs.split(given.id)
     if (found := job_status(cluster, given.id)) is not None:
-        return {"job": to_json(_with_progress(cluster, member(found, index)))}
+        return _with_progress(cluster, member(found, index))
     if (found := _of_others(cluster, id)) is None:
         raise Unknown(f"there is no job {id}")
-    return {"job": to_json(member(found, index))}
+    return member(found, index)
 
 
 def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
@@ -101,17 +100,17 @@ def member(job: JobStatus, index: str) -> JobStatus:
     return found
 
 
-def settings(cluster: Cluster, given: Settings) -> Any:
-    """What a job was submitted with, beside the defaults of its kind, without its variables; empty if that is not known."""
+def settings(cluster: Cluster, given: Settings) -> Mapping[str, Any]:
+    """See `requests.Settings`."""
     record = files.read_json(cluster.jobs / jobs.split(given.id)[0] / "job.json")
     found = record.get("settings") if isinstance(record, dict) else None
-    return {"settings": found if isinstance(found, dict) else {}}
+    return found if isinstance(found, dict) else {}
 
 
-def active(cluster: Cluster, _: Active) -> Any:
+def active(cluster: Cluster, _: Active) -> list[JobStatus]:
     """The jobs of all users that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
     rows = slurm.everybody()
-    return {"jobs": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows)))}
+    return jobs.of_rows(rows, cluster, jobs.with_rows(rows))
 
 
 def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:

@@ -1,7 +1,6 @@
 """One request on standard input, one answer on standard output: `{"answer": ...}`, or `{"error": {"kind": ..., "message": ...}}`.
 
-A request names a job as a user does (`jobs.named`). The answer has its `id` where that is another text. Kinds of errors: see `errors`; and
-`broken`: this program itself has failed. An unknown job comes with `similar` ids.
+A request names a job as a user does (`jobs.named`). The answer has its `id` where that is another text.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import gzip
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +18,8 @@ from typing import Any
 
 from .. import blocks
 from ..errors import ReportedError, Unknown, place_of
-from ..requests import read_request
-from ..spec import SpecError
+from ..requests import Error, read_request
+from ..spec import SpecError, to_json
 from . import jobs, people
 
 MOST = 400_000_000
@@ -54,9 +54,10 @@ def answer(text: str) -> Any:
             more = {"id": given.id} if given.id != id else {}
         module, _, function = name.rpartition(".")
         try:
-            return {"answer": getattr(import_module(f"..{module}", __package__), function)(cluster, given), **more}
+            reply = getattr(import_module(f"..{module}", __package__), function)(cluster, given)
+            return {"answer": to_json(reply), **more}
         except Unknown as e:
-            return _error(e.kind, str(e), similar=jobs.similar(cluster, id))
+            return _error(e.kind, str(e), jobs.similar(cluster, id))
     except ReportedError as e:
         return _error(e.kind, str(e))
     except (json.JSONDecodeError, RecursionError):
@@ -70,5 +71,5 @@ def answer(text: str) -> Any:
         return _error("broken", f"the runner failed on this request, which is a fault of it: {place_of(e)}")
 
 
-def _error(kind: str, message: str, **more: Any) -> Any:
-    return {"error": {"kind": kind, "message": message, **more}}
+def _error(kind: str, message: str, similar: Sequence[str] = ()) -> Any:
+    return {"error": to_json(Error(kind, message, tuple(similar)))}

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from .. import arrays, layout, records, slurm
 from ..errors import Later, NoMember, Refused
 from ..requests import Cancel, Cluster
 from ..slurm import Row
-from ..spec import to_json
 from . import answers, jobs
 from .admission import array_of
+from .status import JobStatus
 
 SECONDS = 10
 """For which it waits until Slurm has done it."""
 
 
-def cancel(cluster: Cluster, given: Cancel) -> Any:
+def cancel(cluster: Cluster, given: Cancel) -> JobStatus:
     """Cancel what runs or waits, the last stage first. Returns the job's status, as `answers.status`, once Slurm has done so.
 
     Raises:
@@ -48,8 +47,8 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
         # its folder may have been deleted while it ran: then Slurm has all that is known of it
         rows = [row for row in slurm.rows(names=_names(id), ended=True) if row.id == id]
         if rows:
-            return {"job": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows))[0])}
-    return {"job": to_json(answers.own_job(cluster, given.id, "cancel it"))}
+            return jobs.of_rows(rows, cluster, jobs.with_rows(rows))[0]
+    return answers.own_job(cluster, given.id, "cancel it")
 
 
 def _active(id: str, number: str, member: str) -> list[Row]:

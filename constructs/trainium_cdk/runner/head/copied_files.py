@@ -10,9 +10,10 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from ..errors import Refused
+from ..requests import Entry, Listing
 
 PART = ".trn-part-"
 """What the name of a file begins with until it is complete."""
@@ -27,35 +28,16 @@ _LARGEST, _LATEST = 10_000 * 5 * 2**30, 2**40
 """Bytes that an object of S3 can have, and the time of a change that a file system takes."""
 
 
-class Entry(NamedTuple):
-    """A file, or a link. `time`: of its last change, in seconds; `link`: where it leads; empty for a file."""
-
-    name: str
-    size: int
-    time: int
-    mode: int
-    link: str
-
-    def same(self, other: Entry | None) -> bool:
-        """Whether the other one is this file already: by size and time, as `aws s3 sync` and rsync compare."""
-        return other is not None and (self.size, self.time, self.link) == (other.size, other.time, other.link)
-
-
 def spans(size: int) -> list[tuple[int, int]]:
     """Offset and length of each part of a file that is one request: at most about 100, unless S3 (5 GiB each) needs more."""
     step = min(max(SPAN, -(-size // 100)), 5 * 2**30)
     return [(offset, min(step, size - offset)) for offset in range(0, size, step)] or [(0, 0)]
 
 
-def list_files(path: Path, most: int) -> dict[str, Any]:
-    """The entries of a folder, or of one file: with the folder that they are in, and what is left out."""
+def list_files(path: Path, most: int) -> Listing:
+    """The entries of a folder, or of one file."""
     if path.is_file():
-        return {
-            "root": str(path.parent),
-            "folder": False,
-            "entries": [_entry(path, path.name, path.stat())],
-            "left_out": [],
-        }
+        return Listing(str(path.parent), False, (_entry(path, path.name, path.stat()),))
     if not path.is_dir():
         raise Refused(f"there is no file or folder {path}")
     entries: list[Entry] = []
@@ -82,17 +64,17 @@ def list_files(path: Path, most: int) -> dict[str, Any]:
                 entries.append(_entry(file, relative, found))
         if len(entries) > most:
             raise Refused(f"{path} has more than {most:,} files. Pack them into archives (tar)")
-    return {"root": str(path), "folder": True, "entries": entries, "left_out": left}
+    return Listing(str(path), True, tuple(entries), tuple(left))
 
 
-def checked(entries: Iterable[Entry], most: int) -> list[Entry]:
+def checked(entries: Iterable[Entry], most: int) -> tuple[Entry, ...]:
     """A list of files that another machine has made: before the first one is written, each of them could be one of a folder.
 
     Raises:
         Refused: one could not, or there are more than so many.
     """
     found = {entry.name: entry for entry in entries}
-    entries = list(found.values())
+    entries = tuple(found.values())
     if len(entries) > most:
         raise Refused(f"there are more than {most:,} files. Pack them into archives (tar)")
     for entry in entries:
@@ -118,7 +100,7 @@ def _entry(file: Path, name: str, found: os.stat_result) -> Entry:
     return Entry(name, found.st_size, int(found.st_mtime), found.st_mode & 0o777, "")
 
 
-def find(root: Path, names: Iterable[str]) -> list[Entry | None]:
+def find(root: Path, names: Iterable[str]) -> tuple[Entry | None, ...]:
     """What is there by these names; None: nothing, or what a file may replace."""
     found: list[Entry | None] = []
     for name in names:
@@ -131,7 +113,7 @@ def find(root: Path, names: Iterable[str]) -> list[Entry | None]:
         if stat.S_ISDIR(there.st_mode):
             raise Refused(f"{file} is a folder, and would be replaced by a file. Move it away")
         found.append(_entry(file, name, there) if stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode) else None)
-    return found
+    return tuple(found)
 
 
 def free(path: Path) -> int:

@@ -20,7 +20,7 @@ from .. import requests
 from ..errors import Refused
 from ..words import shared_root
 from . import copied_files
-from .copied_files import BLOCK, Entry, arriving, is_in, leaving, link, sha256, spans
+from .copied_files import BLOCK, arriving, is_in, leaving, link, sha256, spans
 
 AT_ONCE = 8
 """Requests to S3."""
@@ -40,20 +40,20 @@ _Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """`map`, or that of a pool."""
 
 
-def list_files(_: requests.Cluster, asked: requests.ListFiles) -> dict[str, Any]:
-    """As of `copied_files.list_files`."""
+def list_files(_: requests.Cluster, asked: requests.ListFiles) -> requests.Listing:
+    """See `copied_files.list_files`."""
     return copied_files.list_files(_checked(asked.path, asked.places), asked.most)
 
 
-def find_files(cluster: requests.Cluster, asked: requests.FindFiles) -> dict[str, Any]:
-    """Whether the path is the folder of the files, what is there of them, and how much room."""
+def find_files(cluster: requests.Cluster, asked: requests.FindFiles) -> requests.FoundFiles:
+    """See `requests.FindFiles`."""
     path = _checked(asked.path, asked.places, cluster)
     into = not asked.name or asked.into or path.is_dir()
     folder = path if into else path.parent
     if folder.exists() and not folder.is_dir():
         raise Refused(f"{folder} is a file. Choose another folder")
     names = [asked.name if into else path.name] if asked.name else asked.names
-    return {"into": into, "there": copied_files.find(folder, names), "free": copied_files.free(folder)}
+    return requests.FoundFiles(into, copied_files.find(folder, names), copied_files.free(folder))
 
 
 def take_files(cluster: requests.Cluster, asked: requests.TakeFiles) -> None:
@@ -61,29 +61,23 @@ def take_files(cluster: requests.Cluster, asked: requests.TakeFiles) -> None:
     _move(_take, _checked(asked.path, asked.places, cluster), asked.files)
 
 
-def give_files(_: requests.Cluster, asked: requests.GiveFiles) -> list[Any]:
-    """Send files to S3; of each its SHA-256, and the ETags of its spans."""
+def give_files(_: requests.Cluster, asked: requests.GiveFiles) -> list[requests.SentFile]:
+    """Send files to S3."""
     return _move(_give, _checked(asked.path, asked.places), asked.files)
 
 
-def _move(move: Callable[[Path, Entry, Any, _Each], Any], path: Path, files: Sequence[Any]) -> list[Any]:
-    entries = [Entry(*one.entry) for one in files]
+def _move(move: Callable[[Path, Any, _Each], Any], path: Path, files: Sequence[Any]) -> list[Any]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:  # small files at once; of a large one, its spans
-            small = [
-                pool.submit(move, path, entry, one, map) if len(spans(entry.size)) == 1 else None
-                for entry, one in zip(entries, files)
-            ]
-            return [
-                begun.result() if begun else move(path, entry, one, pool.map)
-                for begun, entry, one in zip(small, entries, files)
-            ]
+            small = [pool.submit(move, path, one, map) if len(spans(one.entry.size)) == 1 else None for one in files]
+            return [begun.result() if begun else move(path, one, pool.map) for begun, one in zip(small, files)]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _take(root: Path, entry: Entry, one: requests.Incoming, each: _Each) -> None:
+def _take(root: Path, one: requests.Incoming, each: _Each) -> None:
+    entry = one.entry
     if entry.link:
         link(root, entry)
         return
@@ -92,10 +86,10 @@ def _take(root: Path, entry: Entry, one: requests.Incoming, each: _Each) -> None
             list(each(partial(_fetch, one.address, one.etag, out), spans(entry.size)))
 
 
-def _give(root: Path, entry: Entry, one: requests.Outgoing, each: _Each) -> dict[str, Any]:
-    with leaving(root, entry) as source:
+def _give(root: Path, one: requests.Outgoing, each: _Each) -> requests.SentFile:
+    with leaving(root, one.entry) as source:
         etags = list(each(partial(_store, source), one.to))
-        return {"sha256": sha256(source), "etags": etags}
+        return requests.SentFile(sha256(source), tuple(etags))
 
 
 def _checked(name: str, mounts: Iterable[str], written: requests.Cluster | None = None) -> Path:

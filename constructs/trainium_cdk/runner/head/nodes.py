@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
 
 from .. import slurm
 from ..errors import Refused
 from ..records import one_line
 from ..requests import Cluster, ListNodes, Others
-from ..spec import to_json
 from ..work import devices
 from .stages import moment
 from .status import Foreign, Node, parse_int
@@ -22,33 +19,21 @@ _MOST = 100_000
 """Names in a list of nodes."""
 
 
-def list_nodes(_: Cluster, __: ListNodes) -> Any:
-    return {"nodes": nodes(slurm.rows(others=True))}
-
-
-def others(_: Cluster, __: Others) -> Any:
-    return {"others": foreign(slurm.everybody())}
-
-
-def nodes(rows: Iterable[slurm.Row]) -> Any:
-    """The nodes, in the controller's order. Which instance type one has, only the client knows.
-
-    Args:
-        rows: of all jobs that run.
-    """
+def list_nodes(_: Cluster, __: ListNodes) -> list[Node]:
+    """The nodes, in the controller's order. Which instance type one has, only the client knows."""
     # Slurm may start a job on the nodes of a suspended one: the job that runs is shown
-    last = sorted((row for row in rows if row.nodes), key=lambda row: row.state != "SUSPENDED")
+    last = sorted((row for row in slurm.rows(others=True) if row.nodes), key=lambda row: row.state != "SUSPENDED")
     jobs = {node: one_line(row.name) for row in last for node in hostnames(row.nodes)}
     lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
     if not lines and "nodes" in slurm.private():
         raise Refused("Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo")
-    return to_json([_node(line, jobs) for line in lines if line.startswith("NodeName=")])
+    return [_node(line, jobs) for line in lines if line.startswith("NodeName=")]
 
 
-def foreign(rows: Iterable[slurm.Row]) -> Any:
-    """The jobs of a queue that are none of `trn`'s, in its order."""
+def others(_: Cluster, __: Others) -> list[Foreign]:
+    """The jobs of Slurm's queue that are none of `trn`'s, in its order."""
     found = []
-    for row in rows:
+    for row in slurm.everybody():
         if not row.id:
             waits = row.state in _WAIT
             state, began = ("PENDING", None) if waits else ("RUNNING", moment(row.start))
@@ -57,7 +42,7 @@ def foreign(rows: Iterable[slurm.Row]) -> Any:
             found.append(
                 Foreign(name, "sbatch", state, queue, moment(row.submitted), user, began, parse_int(row.count))
             )
-    return to_json(found)
+    return found
 
 
 def hostnames(text: str) -> list[str]:

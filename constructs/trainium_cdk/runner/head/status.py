@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 from ..readers.records import Finding
 from ..records import Failure
+from ..spec import Bound, Count, Time
 from ..work.health import span
 
 OLD = 60.0
@@ -51,8 +52,8 @@ class Stage:
     reason: str = ""
     nodes: str = ""
     exit_code: Optional[int] = None
-    started: Optional[int] = None
-    ended: Optional[int] = None
+    started: Optional[Time] = None
+    ended: Optional[Time] = None
     failed_node: Optional[int] = None
     values: Mapping[str, str] = field(default_factory=dict)
     failure: Optional[Failure] = None
@@ -80,13 +81,13 @@ class JobStatus:
     kind: str
     queue: str
     instance_type: str
-    nodes: int
+    nodes: Count
     global_batch_size: Optional[int]
-    stages: tuple[Stage, ...]
+    stages: Annotated[tuple[Stage, ...], Bound("list of stages", bool)]
     directory: str = ""
     user: str = ""
     """Who submitted it, by the user name of the machine that did; empty if that is not known."""
-    submitted: Optional[int] = None
+    submitted: Optional[Time] = None
     """Seconds since 1970; None if that is not known."""
     members: tuple[Stage, ...] = ()
     """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
@@ -175,9 +176,9 @@ class Foreign:
     kind: str
     state: str
     queue: str
-    submitted: Optional[int]
+    submitted: Optional[Time]
     user: str = ""
-    started: Optional[int] = None
+    started: Optional[Time] = None
     nodes: Optional[int] = None
     reason: str = ""
 
@@ -197,14 +198,14 @@ class Node:
         instance: id of the instance; empty where the scheduler does not know it.
     """
 
-    name: str
+    name: Annotated[str, Bound("name of a node", re.compile(r"[A-Za-z0-9][\w.-]{0,252}").fullmatch)]
     queue: str
     instance_type: str
     state: str
     job: str = ""
     reason: str = ""
     address: str = ""
-    booted: Optional[int] = None
+    booted: Optional[Time] = None
     on: bool = True
     instance: str = ""
 

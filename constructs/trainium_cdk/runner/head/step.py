@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
 
 from .. import layout, requests, slurm
 from ..errors import Refused
@@ -27,8 +26,8 @@ HOURS = 24
 _BEGIN_SECONDS = 30.0
 
 
-def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[str, Any]:
-    """Start a relay (`work.relay`) in the background: the address and the port at which it listens, and the file in which the job offers a port.
+def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> requests.StartedRelay:
+    """Start a relay (`work.relay`) in the background.
 
     Raises:
         Refused: the job does not run, there is no such node, or Slurm refuses the step.
@@ -55,7 +54,7 @@ def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[s
                 if line.startswith("trn-relay "):
                     begun.returncode = 0  # it stays when this program ends
                     _, address, port = line.split()
-                    return {"address": address, "port": int(port), "offer": offer, "node": node}
+                    return requests.StartedRelay(address, int(port), offer, node)
             if ended:
                 break
             time.sleep(0.1)
@@ -65,8 +64,8 @@ def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[s
     raise Refused(f"no step of the job could be started: {' '.join(said[-3:])[:2000]}")
 
 
-def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> dict[str, str]:
-    """Run a short program on every node of a job; its output, by the node's number in the job.
+def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> list[str]:
+    """Run a short program on every node of a job; what it prints on each.
 
     Raises:
         Refused: the job does not run, Slurm refuses the step, or the program failed on one of them.
@@ -74,12 +73,12 @@ def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> dict[
     job = _running(cluster, given.id)
     count = len(hostnames(job.current.nodes))
     words = [*_srun(job), "--label", f"--nodes={count}", "--ntasks-per-node=1", f"--ntasks={count}"]
-    found: dict[str, str] = {}
+    found = [""] * count
     for line in slurm.run(*words, *PYTHON, layout.path_for_jobs(cluster), "step", *given.words).splitlines():
         number, colon, rest = line.partition(":")
-        if colon and number.strip().isdecimal():
-            found[number.strip()] = found.get(number.strip(), "") + rest.strip()
-    return {number: base64.b64decode(text).decode(errors="replace") for number, text in found.items()}
+        if colon and number.strip().isdecimal() and int(number) < count:
+            found[int(number)] += rest.strip()
+    return [base64.b64decode(text).decode(errors="replace") for text in found]
 
 
 def main(*words: str) -> None:
@@ -100,17 +99,12 @@ def words_on_node(cluster: requests.Cluster, given: requests.WordsOnNode) -> lis
     return [*_srun(job), *_on(_name(job, given.node)), "--pty"]
 
 
-def node_of_rank(cluster: requests.Cluster, given: requests.NodeOfRank) -> dict[str, int]:
-    """Ranks are in the order of the nodes.
+def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
+    """The node of a rank. Ranks are in the order of the nodes.
 
     Raises:
         Refused: there is no such rank, or the job's record is damaged.
     """
-    return {"node": node_of(cluster, own_job(cluster, given.id, "read its log"), given.rank)}
-
-
-def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
-    """The node of a rank. Raises as `node_of_rank`."""
     try:
         made = layout.read_job(cluster.jobs / split(job.id)[0])
     except SpecError as e:

@@ -16,13 +16,12 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken
 from ..prepare import main as prepare
 from ..records import Submitted
-from ..requests import Cluster, SubmitJobs
+from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..spec import Job, Stage, to_json
 from . import admission, sbatch, standing
 from .jobs import ID, inactive
@@ -33,30 +32,28 @@ _INACTIVE = "Required partition not available (inactive or drain)"
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
-def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Any]:
-    """Submit jobs of one user and cluster. Of each: its stages, or why it was refused, which does not concern the others; `note`: what
-    its user must know.
-
-    A job whose error is `later` is submitted, whole and once, by the same request; after the first one, no further job is begun.
+def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
+    """Submit jobs of one user and cluster. That one is refused does not concern the others. After the first error of the kind `later`, no further
+    job is begun.
     """
     os.umask(0o022)
     admission.open_folder(cluster)
-    told, wait = [], ""
+    told, wait = list[Outcome](), ""
     with _finishing() as signals:
         for job in given.jobs:
             wait = wait or (f"it was told to end by signal {signals[0]}" if signals else "")
             try:
                 if wait:
                     raise Later(wait)
-                told.append({"id": job.id, **submit(cluster, job, given.addresses)})
+                told.append(submit(cluster, job, given.addresses))
             except ReportedError as e:
                 hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
-                told.append({"id": job.id, "error": {"kind": e.kind, "message": f"{e}{hint}"}})
+                told.append(Outcome(error=Error(e.kind, f"{e}{hint}")))
                 wait = str(e) if isinstance(e, Later) else ""
     return told
 
 
-def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Mapping[str, Any]:
+def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Outcome:
     """Submit a job once.
 
     Args:
@@ -77,7 +74,7 @@ def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Mapping[
         _check_same(cluster, job, there)
         assert there is not None  # noqa: S101  checked just before
         numbers, again = _complete(cluster, job, folder, there)
-        return {"existing": True, "resubmitted": again, "stages": numbers}
+        return Outcome(numbers, existing=True, resubmitted=tuple(again))
 
 
 def digest_of(job: Job) -> str:
@@ -95,7 +92,7 @@ def _check_same(cluster: Cluster, job: Job, there: Submitted | None) -> None:
         raise Taken(f"{job.id} already exists as another job. Use a new token, or submit the same job")
 
 
-def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str]) -> Mapping[str, Any]:
+def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str]) -> Outcome:
     if job.slurm is None:
         raise Refused(f"{job.id} is not a job for Slurm")
     if os.path.lexists(folder):
@@ -118,7 +115,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
     except ReportedError:
         _undo(job, folder)
         raise
-    return {"existing": False, "resubmitted": [], "stages": numbers, **({"note": note} if note else {})}
+    return Outcome(numbers, note=note)
 
 
 def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[Stage]:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Union
+from typing import Annotated, Any, NamedTuple, Union
+
+from ..spec import TIME
 
 
 class Step(NamedTuple):
@@ -100,7 +102,7 @@ class Finding:
     """
 
     kind: str
-    at: float
+    at: Annotated[float, TIME]
     node: int = -1
     rank: int = -1
     evidence: str = ""

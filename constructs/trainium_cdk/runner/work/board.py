@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from .. import requests
 from ..errors import Refused
@@ -37,8 +36,8 @@ def main(directory: str, port: str) -> None:
     os.execve(found, _words(found, folder, port, host), variables)  # noqa: S606  words
 
 
-def start(cluster: requests.Cluster, asked: requests.StartBoard) -> dict[str, Any]:
-    """Start it in the background, at a free port of the loopback address; its number, and the port.
+def start(cluster: requests.Cluster, asked: requests.StartBoard) -> requests.StartedBoard:
+    """Start it in the background, at a free port of the loopback address.
 
     Raises:
         Refused: there is no such program, or job.
@@ -56,7 +55,7 @@ def start(cluster: requests.Cluster, asked: requests.StartBoard) -> dict[str, An
         words, env=variables, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
     )
     begun.returncode = 0  # it stays when this program ends
-    return {"number": begun.pid, "port": port}
+    return requests.StartedBoard(begun.pid, port)
 
 
 def stop(_: requests.Cluster, asked: requests.StopBoard) -> None:
