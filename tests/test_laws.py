@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import json
@@ -86,6 +87,18 @@ def test_files_stay_readable() -> None:
     assert len(sources) > 50
     long = {str(f.relative_to(ROOT)): n for f in sources if (n := len(f.read_text("utf-8").splitlines())) > 500}
     assert long == {}
+
+
+def test_a_name_of_a_public_class_has_one_meaning() -> None:
+    """In the whole package, but for programs in `jobs/sent`, which nothing imports."""
+    homes: dict[str, set[Path]] = {}
+    for file in [*PACKAGE.rglob("*.py"), *(PACKAGE / "stacks").glob("*.py")]:  # that folder is a link
+        if file.parent != PACKAGE / "jobs/sent":
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, set()).add(file.relative_to(PACKAGE))
+    assert len(homes) > 200
+    assert {name: sorted(map(str, files)) for name, files in homes.items() if len(files) > 1} == {}
 
 
 def test_each_line_of_the_scenes_names_tests() -> None:

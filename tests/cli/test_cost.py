@@ -11,7 +11,7 @@ import pytest
 from tests.support import golden_rows
 from trainium_cdk import engines, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.live import Target
+from trainium_cdk.checks.live import CheckTarget
 from trainium_cdk.checks.live.cost import cost as estimate
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
@@ -120,7 +120,7 @@ def test_what_was_not_found_is_not_there() -> None:
     names = {*CATALOG.instances, *(name for prices in CATALOG.service_prices.values() for name in prices)}
     for size in ("small", "medium", "large"):
         text = f"pcs: {{size: {size}, accounting: true}}\nstorage: {{fsx: {{capacity_gib: 1200, deployment: PERSISTENT_2, metadata_iops: 1500}}}}"
-        names |= estimate(Target(settings.parse(text), "pcs"))["quotes"].keys()
+        names |= estimate(CheckTarget(settings.parse(text), "pcs"))["quotes"].keys()
     for entry in CATALOG.unknown_prices:
         assert entry.searched
         for name in entry.prices:

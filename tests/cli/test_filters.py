@@ -9,7 +9,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.cli.filters import Lines, moment, time_of
+from trainium_cdk.cli.filters import LineFilter, moment, time_of
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 LOG = b"""0: trn: train: Slurm job 7 on n1, 2026-11-24T06:00:00Z
@@ -35,7 +35,7 @@ last, without an end"""
 )
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_lines(options: dict[str, object], printed: bytes, size: int) -> None:
-    lines = Lines(**options)  # type: ignore[arg-type]
+    lines = LineFilter(**options)  # type: ignore[arg-type]
     found = b"".join(lines.feed(LOG[i : i + size]) for i in range(0, len(LOG), size)) + lines.close()
     assert found == printed
 
@@ -51,7 +51,7 @@ def test_lines(options: dict[str, object], printed: bytes, size: int) -> None:
 )
 def test_the_time_of_a_line(line: bytes) -> None:
     assert time_of(line) == dt.datetime(2026, 11, 24, 6, 50, 1, tzinfo=dt.UTC)
-    kept = Lines(since=moment("20m", NOW))
+    kept = LineFilter(since=moment("20m", NOW))
     assert kept.feed(line.replace(b"06:50", b"06:30") + b"\n" + line + b"\n") == line + b"\n"
 
 
@@ -65,7 +65,7 @@ def test_other_times(line: bytes) -> None:
 
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_without_a_filter_every_byte_is_printed(log: bytes, size: int) -> None:
-    lines = Lines()
+    lines = LineFilter()
     assert b"".join(lines.feed(log[i : i + size]) for i in range(0, len(log), size)) + lines.close() == log
 
 

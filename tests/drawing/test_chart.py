@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainium_cdk.drawing.chart import HEIGHT, WIDTH, Line, bars, chart, number, ticks
+from trainium_cdk.drawing.chart import HEIGHT, WIDTH, ChartLine, bars, chart, number, ticks
 from trainium_cdk.drawing.markup import svg
 from trainium_cdk.jobs.report.curve import Curve
 
@@ -60,7 +60,7 @@ def test_a_long_curve_of_one_value_is_a_line() -> None:
     for step in range(20_000):
         curve.add(step, 0.0004)
     assert len({value for _, value in curve.all()}) > 1
-    picture = svg(chart([Line("a", curve.all())], x="step", y="learning rate"))
+    picture = svg(chart([ChartLine("a", curve.all())], x="step", y="learning rate"))
     assert ">0.0004</text>" in picture
 
 
@@ -72,7 +72,7 @@ def test_a_stage_that_took_no_time_has_an_axis_from_zero() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), NUMBERS), min_size=1, max_size=30))
 def test_every_point_is_in_the_picture(points: list[tuple[float, float]]) -> None:
-    picture = chart([Line("a", points)], x="step", y="loss")
+    picture = chart([ChartLine("a", points)], x="step", y="loss")
     drawn = [p.get("d", "") for p in picture.iter("path") if p.get("stroke-width") == "2"]
     places = [tuple(map(float, pair)) for d in drawn for pair in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", d)]
     assert len(places) == (len(points) if len(points) > 1 else 0)
@@ -80,7 +80,7 @@ def test_every_point_is_in_the_picture(points: list[tuple[float, float]]) -> Non
 
 
 def test_lines_differ_without_colour_and_have_a_legend() -> None:
-    picture = chart([Line(f"job-{i}", [(1, i), (2, i)]) for i in range(3)], x="step", y="loss")
+    picture = chart([ChartLine(f"job-{i}", [(1, i), (2, i)]) for i in range(3)], x="step", y="loss")
     drawn = {(p.get("stroke"), p.get("stroke-dasharray")) for p in picture.iter("path") if p.get("stroke-width") == "2"}
     assert len(drawn) == 3
     assert len({dashes for _, dashes in drawn}) == 3
@@ -89,6 +89,6 @@ def test_lines_differ_without_colour_and_have_a_legend() -> None:
 
 def test_there_is_no_empty_picture() -> None:
     with pytest.raises(ValueError, match="a chart needs a point"):
-        chart([Line("a", [])], x="step", y="loss")
+        chart([ChartLine("a", [])], x="step", y="loss")
     with pytest.raises(ValueError, match="bars need a part"):
         bars([("a", [])], x="minutes", unit="minutes")

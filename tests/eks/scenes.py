@@ -25,8 +25,8 @@ from trainium_cdk.eks import manifests
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.kueue import CHECK, priority_class
-from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, Settings, Supplier
-from trainium_cdk.eks.scaler.model import Limits, Plan
+from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, ScalerSettings, Supplier
+from trainium_cdk.eks.scaler.model import Limits, ScalingPlan
 from trainium_cdk.eks.scaler.observe import GroupSettings
 from trainium_cdk.jobs.kubernetes.queue import aside
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
@@ -104,7 +104,7 @@ class Scene:
             **group,
         )
         mine = GroupSettings(QUEUE, name, TRN1.name, (TRN1.neuron_devices, TRN1.efa_interfaces))
-        self.settings = Settings(kubernetes.name, NAMESPACE, (NEURON, EFA), GROUP_LABEL, True, LIMITS, (mine,))
+        self.settings = ScalerSettings(kubernetes.name, NAMESPACE, (NEURON, EFA), GROUP_LABEL, True, LIMITS, (mine,))
         self._session = session
 
     # --- time ---
@@ -113,7 +113,7 @@ class Scene:
         described = self.eks.describe_cluster(name=self.kubernetes.name)["cluster"]
         return Supplier(self.settings, Kubernetes(described, self._session), self.aws.client)
 
-    def minute(self, *, fails: str = "") -> Plan | None:
+    def minute(self, *, fails: str = "") -> ScalingPlan | None:
         """One run of the function, and what AWS makes of it; then a minute later.
 
         Args:
@@ -134,7 +134,7 @@ class Scene:
         self.nodes = eks.sync_nodes(self.kubernetes, self.aws.client, devices=self.devices)[self.name]
         self.most = max(self.most, len(self.nodes))
 
-    def minutes(self, count: int) -> list[Plan]:
+    def minutes(self, count: int) -> list[ScalingPlan]:
         return [plan for _ in range(count) if (plan := self.minute()) is not None]
 
     def settled(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from trainium_cdk.eks.scaler import aside, observe
-from trainium_cdk.eks.scaler.function import Settings, Supplier
+from trainium_cdk.eks.scaler.function import ScalerSettings, Supplier
 from trainium_cdk.eks.scaler.labels import ASIDE
-from trainium_cdk.eks.scaler.model import Group, Limits, Node
+from trainium_cdk.eks.scaler.model import Group, GroupNode, Limits
 from trainium_cdk.jobs.kubernetes.queue import reasons
 
 END = datetime(2026, 11, 28, 11, 30, tzinfo=UTC)
@@ -42,10 +42,10 @@ class Recorder:
 def without_ending(api: Recorder, minutes: float, block: dict[str, Any] | None) -> dict[str, Group]:
     """The groups that jobs may still use, so many minutes before the block's end."""
     now = END.timestamp() - 60 * minutes
-    node = Node("i-1", "n-1", "usable", busy=True, holders=frozenset({"training/r", "training/gone"}))
+    node = GroupNode("i-1", "n-1", "usable", busy=True, holders=frozenset({"training/r", "training/gone"}))
     closed = observe.closed(block, now) if block else ""
     group = Group("trn", (16,), 0, 4, 1, (node,), closed=closed)
-    supplier = Supplier(Settings("c", "training", ("n",), "l", True, Limits(), ()), api, lambda _: None)
+    supplier = Supplier(ScalerSettings("c", "training", ("n",), "l", True, Limits(), ()), api, lambda _: None)
     request = {"metadata": {"name": "r", "namespace": "training", "ownerReferences": [{"name": "w"}]}}
     found: Any = {"trn": SimpleNamespace(reservation=block)}
     cluster: Any = SimpleNamespace(provisioning={"training/r": request})

@@ -23,7 +23,7 @@ from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.scaler import ended, function, kubernetes, observe
 from trainium_cdk.eks.scaler.conditions import answer
-from trainium_cdk.eks.scaler.model import Answer, Group, Limits, Plan
+from trainium_cdk.eks.scaler.model import Answer, Group, Limits, ScalingPlan
 from trainium_cdk.eks.scaler.supply import decide
 
 NOW, MOST = 1_800_000_000.0, 2**31 - 1
@@ -56,8 +56,8 @@ def request(name: str, **counts: int) -> Object:
     }
 
 
-def decided(templates: list[Object], *asked: Object) -> tuple[Plan, dict[str, Answer], list[str]]:
-    cluster = observe.Cluster((NEURON, "vpc.amazonaws.com/efa"), {"trn": {}}, [], [], templates, asked, NOW)
+def decided(templates: list[Object], *asked: Object) -> tuple[ScalingPlan, dict[str, Answer], list[str]]:
+    cluster = observe.ObservedCluster((NEURON, "vpc.amazonaws.com/efa"), {"trn": {}}, [], [], templates, asked, NOW)
     plan = decide([GROUP], cluster.requests, NOW, Limits())
     told = {r.key: answer(r, plan, {"trn": GROUP}, {}, NOW, Limits()) for r in cluster.requests}
     return plan, told, cluster.unreadable
@@ -142,7 +142,7 @@ def test_a_node_with_a_wrong_annotation_stays_and_stops_no_other() -> None:
     instances = [{"InstanceId": "i-0", "LifecycleState": "InService"}]
     scaling = {"MinSize": 0, "MaxSize": 4, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
     kind = observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
-    cluster = observe.Cluster((NEURON,), {"trn": {}}, [node], [], [HONEST], [request("b", honest=2)], NOW)
+    cluster = observe.ObservedCluster((NEURON,), {"trn": {}}, [node], [], [HONEST], [request("b", honest=2)], NOW)
     found = cluster.group(observe.DescribedGroup(kind, {"status": "ACTIVE"}, scaling, {}, None), {}, [], atomic=False)
     change = decide([found], cluster.requests, NOW, Limits()).changes["trn"]
     assert (change.desired, change.terminate, change.cordon) == (3, (), ())

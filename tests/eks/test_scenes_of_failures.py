@@ -19,7 +19,7 @@ from tests.support import swept, until
 from tests.told import told
 from trainium_cdk.eks.scaler.aws import NodeGroups
 from trainium_cdk.eks.scaler.function import RunFailed
-from trainium_cdk.eks.scaler.model import Change, Group
+from trainium_cdk.eks.scaler.model import Group, GroupChange
 from trainium_cdk.jobs.kubernetes.queue import aside, reasons
 from trainium_cdk.operations.why_kubernetes import waits
 
@@ -131,10 +131,10 @@ def test_two_node_groups_in_one_second(opened: Open, local_aws: LocalAws) -> Non
     group = Group("trn", {}, minimum=0, maximum=4, desired=0)
     for count, scene in enumerate((opened("twin-a", 4), opened("twin-b", 4)), 1):
         found = groups.find(scene.settings.groups[0])
-        assert groups.change(group, found, Change(reserve=(count,)), now, now + 60) == ""
+        assert groups.change(group, found, GroupChange(reserve=(count,)), now, now + 60) == ""
         [made] = scene.reserved()
         assert made["TotalInstanceCount"] == count
-        groups.change(group, found, Change(cancel=(made["CapacityReservationId"],)), now, now)
+        groups.change(group, found, GroupChange(cancel=(made["CapacityReservationId"],)), now, now)
 
 
 @pytest.mark.sweep

@@ -16,35 +16,35 @@ from trainium_cdk.eks.scaler.conditions import answer
 from trainium_cdk.eks.scaler.labels import LEAVING
 from trainium_cdk.eks.scaler.model import (
     Answer,
-    Change,
     Group,
+    GroupChange,
+    GroupNode,
     Limits,
-    Node,
-    Plan,
-    Request,
+    NodeRequest,
     Reservation,
+    ScalingPlan,
 )
 from trainium_cdk.eks.scaler.supply import decide
 
 NOW, LIMITS, WHOLE = 1_800_000_000.0, Limits(), (16, 8)
 
 
-def nodes(count: int, first: int = 0, **more: Any) -> tuple[Node, ...]:
+def nodes(count: int, first: int = 0, **more: Any) -> tuple[GroupNode, ...]:
     """Usable ones that have been idle for a minute."""
     start: dict[str, Any] = {"state": "usable", "free": WHOLE, "since": NOW - 60, "protected": False, **more}
-    return tuple(Node(f"i-{i}", name=f"n{i}", **start) for i in range(first, first + count))
+    return tuple(GroupNode(f"i-{i}", name=f"n{i}", **start) for i in range(first, first + count))
 
 
-def group(*there: Node, desired: int | None = None, **more: Any) -> Group:
+def group(*there: GroupNode, desired: int | None = None, **more: Any) -> Group:
     return Group("trn", WHOLE, 0, 16, len(there) if desired is None else desired, there, **more)
 
 
-def request(key: str, count: int, *, per_pod: tuple[int, int] = WHOLE, **more: Any) -> Request:
-    return Request(key, ("trn",), ((per_pod, count),), **{"created": NOW - 60, **more})
+def request(key: str, count: int, *, per_pod: tuple[int, int] = WHOLE, **more: Any) -> NodeRequest:
+    return NodeRequest(key, ("trn",), ((per_pod, count),), **{"created": NOW - 60, **more})
 
 
-def change(plan: Plan) -> Change:
-    return plan.changes.get("trn", Change())
+def change(plan: ScalingPlan) -> GroupChange:
+    return plan.changes.get("trn", GroupChange())
 
 
 BUSY = {"busy": True, "free": (0, 0), "since": NOW, "protected": True}
@@ -54,49 +54,49 @@ OLD = NOW - LIMITS.idle
 @pytest.mark.parametrize(
     ("what", "there", "asked", "expected"),
     [
-        ("nothing to do", group(), [], Change()),
-        ("from none", group(), [request("a", 3)], Change(desired=3, requested=3)),
-        ("reserved first", group(atomic=True), [request("a", 3)], Change(desired=3, reserve=(3,), requested=3)),
-        ("each for its own", group(atomic=True), [request("a", 3), request("b", 2)], Change(desired=5, reserve=(3, 2), requested=5)),
-        ("some were requested before", group(atomic=True, desired=2, requested=2), [request("a", 3), request("b", 2)], Change(desired=5, reserve=(3,), requested=5)),
+        ("nothing to do", group(), [], GroupChange()),
+        ("from none", group(), [request("a", 3)], GroupChange(desired=3, requested=3)),
+        ("reserved first", group(atomic=True), [request("a", 3)], GroupChange(desired=3, reserve=(3,), requested=3)),
+        ("each for its own", group(atomic=True), [request("a", 3), request("b", 2)], GroupChange(desired=5, reserve=(3, 2), requested=5)),
+        ("some were requested before", group(atomic=True, desired=2, requested=2), [request("a", 3), request("b", 2)], GroupChange(desired=5, reserve=(3,), requested=5)),
         ("the nodes of the smaller one came", group(*nodes(2, state="starting"), atomic=True, requested=2), [request("a", 3), request("b", 2)],
-         Change(protect=("i-0", "i-1"), desired=5, reserve=(3,), requested=5)),
+         GroupChange(protect=("i-0", "i-1"), desired=5, reserve=(3,), requested=5)),
         ("a job that has its nodes is first", group(*nodes(2), atomic=True), [request("a", 2), request("b", 2, provisioned=True, created=NOW)],
-         Change(protect=("i-0", "i-1"), desired=4, reserve=(2,), requested=4)),
-        ("a reservation is there", group(atomic=True, reservations=(Reservation("cr", NOW - 60, 3),)), [request("a", 3)], Change(desired=3, requested=3)),
-        ("it is used up", group(*nodes(3, state="starting"), reservations=(Reservation("cr", NOW - 60, 0),)), [request("a", 3)], Change(protect=("i-0", "i-1", "i-2"), cancel=("cr",))),
-        ("it was forgotten", group(desired=3, requested=3, reservations=(Reservation("cr", NOW - 600, 3),)), [request("a", 3)], Change(cancel=("cr",), requested=3)),
-        ("larger than the group", group(), [request("a", 17)], Change()),
-        ("nodes that are there", group(*nodes(2)), [request("a", 3)], Change(desired=3, protect=("i-0", "i-1"), requested=3)),
-        ("nodes that start", group(*nodes(2, state="starting"), desired=3, requested=3), [request("a", 3)], Change(requested=3, protect=("i-0", "i-1"))),
-        ("unusable ones are not counted", group(*nodes(2), *nodes(1, 2, state="unusable")), [request("a", 3)], Change(desired=4, protect=("i-0", "i-1"), requested=4)),
-        ("pods that share nodes", group(), [request("a", 3, per_pod=(8, 4))], Change(desired=2, requested=2)),
-        ("EFA does not fit twice", group(), [request("a", 2, per_pod=(1, 8))], Change(desired=2, requested=2)),
-        ("its job is gone", group(*nodes(2, **BUSY), desired=4, requested=4), [], Change(desired=2, requested=2)),
-        ("a size that a person has set", group(*nodes(2, **BUSY), desired=4), [], Change()),
-        ("idle", group(*nodes(2, since=OLD)), [], Change(cordon=("n0", "n1"))),
-        ("idle, but a job starts again on them", group(*nodes(2, since=OLD, protected=True)), [request("a", 2, provisioned=True)], Change()),
-        ("cordoned before", group(*nodes(2, since=OLD, leaving=True, protected=True), requested=2), [], Change(terminate=(("i-0", True), ("i-1", True)), unprotect=("i-0", "i-1"), requested=0)),
+         GroupChange(protect=("i-0", "i-1"), desired=4, reserve=(2,), requested=4)),
+        ("a reservation is there", group(atomic=True, reservations=(Reservation("cr", NOW - 60, 3),)), [request("a", 3)], GroupChange(desired=3, requested=3)),
+        ("it is used up", group(*nodes(3, state="starting"), reservations=(Reservation("cr", NOW - 60, 0),)), [request("a", 3)], GroupChange(protect=("i-0", "i-1", "i-2"), cancel=("cr",))),
+        ("it was forgotten", group(desired=3, requested=3, reservations=(Reservation("cr", NOW - 600, 3),)), [request("a", 3)], GroupChange(cancel=("cr",), requested=3)),
+        ("larger than the group", group(), [request("a", 17)], GroupChange()),
+        ("nodes that are there", group(*nodes(2)), [request("a", 3)], GroupChange(desired=3, protect=("i-0", "i-1"), requested=3)),
+        ("nodes that start", group(*nodes(2, state="starting"), desired=3, requested=3), [request("a", 3)], GroupChange(requested=3, protect=("i-0", "i-1"))),
+        ("unusable ones are not counted", group(*nodes(2), *nodes(1, 2, state="unusable")), [request("a", 3)], GroupChange(desired=4, protect=("i-0", "i-1"), requested=4)),
+        ("pods that share nodes", group(), [request("a", 3, per_pod=(8, 4))], GroupChange(desired=2, requested=2)),
+        ("EFA does not fit twice", group(), [request("a", 2, per_pod=(1, 8))], GroupChange(desired=2, requested=2)),
+        ("its job is gone", group(*nodes(2, **BUSY), desired=4, requested=4), [], GroupChange(desired=2, requested=2)),
+        ("a size that a person has set", group(*nodes(2, **BUSY), desired=4), [], GroupChange()),
+        ("idle", group(*nodes(2, since=OLD)), [], GroupChange(cordon=("n0", "n1"))),
+        ("idle, but a job starts again on them", group(*nodes(2, since=OLD, protected=True)), [request("a", 2, provisioned=True)], GroupChange()),
+        ("cordoned before", group(*nodes(2, since=OLD, leaving=True, protected=True), requested=2), [], GroupChange(terminate=(("i-0", True), ("i-1", True)), unprotect=("i-0", "i-1"), requested=0)),
         ("cordoned before, and now a job needs one", group(*nodes(2, since=OLD, leaving=True), requested=2), [request("a", 1)],
-         Change(protect=("i-0",), uncordon=("n0",), terminate=(("i-1", True),), requested=1)),
-        ("cordoned before, and the minimum was raised", replace(group(*nodes(2, since=OLD, leaving=True)), minimum=2), [], Change(uncordon=("n0", "n1"))),
-        ("it got a pod just before it was cordoned", group(*nodes(1, leaving=True, **BUSY)), [], Change(uncordon=("n0",))),
-        ("the same in an update", group(*nodes(1, leaving=True, **BUSY), *nodes(1, 1, leaving=True), status="UPDATING"), [request("a", 1)], Change(uncordon=("n0",))),
-        ("the minimum stays", replace(group(*nodes(3, since=OLD)), minimum=2), [], Change(cordon=("n0",))),
-        ("an unusable one is replaced", replace(group(*nodes(1, state="unusable", since=NOW - 300, leaving=True)), minimum=1), [], Change(terminate=(("i-0", False),))),
-        ("it never joined", group(Node("i-0", since=NOW - 1200)), [], Change(terminate=(("i-0", True),))),
-        ("it lost its job", group(*nodes(1, protected=True)), [], Change(unprotect=("i-0",))),
-        ("an update", group(*nodes(2, since=OLD), status="UPDATING"), [request("a", 3)], Change()),
-        ("a block that is closed", group(*nodes(1), closed="waits"), [request("a", 3)], Change()),
-        ("a job that lost a node in a full group", replace(group(*nodes(2, busy=True, holders=frozenset({"a"}), protected=True)), maximum=2), [request("a", 1, provisioned=True)], Change()),
+         GroupChange(protect=("i-0",), uncordon=("n0",), terminate=(("i-1", True),), requested=1)),
+        ("cordoned before, and the minimum was raised", replace(group(*nodes(2, since=OLD, leaving=True)), minimum=2), [], GroupChange(uncordon=("n0", "n1"))),
+        ("it got a pod just before it was cordoned", group(*nodes(1, leaving=True, **BUSY)), [], GroupChange(uncordon=("n0",))),
+        ("the same in an update", group(*nodes(1, leaving=True, **BUSY), *nodes(1, 1, leaving=True), status="UPDATING"), [request("a", 1)], GroupChange(uncordon=("n0",))),
+        ("the minimum stays", replace(group(*nodes(3, since=OLD)), minimum=2), [], GroupChange(cordon=("n0",))),
+        ("an unusable one is replaced", replace(group(*nodes(1, state="unusable", since=NOW - 300, leaving=True)), minimum=1), [], GroupChange(terminate=(("i-0", False),))),
+        ("it never joined", group(GroupNode("i-0", since=NOW - 1200)), [], GroupChange(terminate=(("i-0", True),))),
+        ("it lost its job", group(*nodes(1, protected=True)), [], GroupChange(unprotect=("i-0",))),
+        ("an update", group(*nodes(2, since=OLD), status="UPDATING"), [request("a", 3)], GroupChange()),
+        ("a block that is closed", group(*nodes(1), closed="waits"), [request("a", 3)], GroupChange()),
+        ("a job that lost a node in a full group", replace(group(*nodes(2, busy=True, holders=frozenset({"a"}), protected=True)), maximum=2), [request("a", 1, provisioned=True)], GroupChange()),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )  # fmt: skip
-def test_changes(what: str, there: Group, asked: list[Request], expected: Change) -> None:
+def test_changes(what: str, there: Group, asked: list[NodeRequest], expected: GroupChange) -> None:
     assert change(decide([there], asked, NOW, LIMITS)) == replace(expected, requested=expected.requested)
 
 
-def told(there: Group, asked: Request) -> Answer:
+def told(there: Group, asked: NodeRequest) -> Answer:
     return answer(asked, decide([there], [asked], NOW, LIMITS), {"trn": there}, {}, NOW, LIMITS)
 
 
@@ -125,7 +125,7 @@ SHORT = "InsufficientInstanceCapacity: none"
         (group(), replace(request("a", 1), groups=()), "Failed", "no node group has nodes with the labels and resources of these pods"),
     ],
 )  # fmt: skip
-def test_answers(there: Group, asked: Request, state: str, message: str) -> None:
+def test_answers(there: Group, asked: NodeRequest, state: str, message: str) -> None:
     found = told(there, asked)
     assert (found.state, message in found.message) == (state, True), found
 
@@ -134,12 +134,12 @@ STATES = st.sampled_from(["usable", "starting", "unusable"])
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Group, list[Request]]:
+def situations(draw: st.DrawFn) -> tuple[Group, list[NodeRequest]]:
     there = []
     for i in range(draw(st.integers(0, 6))):
         busy = draw(st.booleans())
         there.append(
-            Node(f"i-{i}", f"n{i}", draw(STATES), (0, 0) if busy else WHOLE, NOW - draw(st.integers(0, 3000)), busy, frozenset(), draw(st.booleans()), draw(st.booleans()))
+            GroupNode(f"i-{i}", f"n{i}", draw(STATES), (0, 0) if busy else WHOLE, NOW - draw(st.integers(0, 3000)), busy, frozenset(), draw(st.booleans()), draw(st.booleans()))
         )  # fmt: skip
     least = draw(st.integers(0, 2))
     found = Group(
@@ -161,7 +161,7 @@ def situations(draw: st.DrawFn) -> tuple[Group, list[Request]]:
 
 @given(situations())
 @settings(deadline=None)
-def test_what_always_holds(situation: tuple[Group, list[Request]]) -> None:
+def test_what_always_holds(situation: tuple[Group, list[NodeRequest]]) -> None:
     there, asked = situation
     plan = decide([there], asked, NOW, LIMITS)
     done = change(plan)
@@ -226,8 +226,8 @@ def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     scaling = {"MinSize": 1, "MaxSize": 1, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
     kind = observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
     found = observe.DescribedGroup(kind, {"status": "ACTIVE"}, scaling, {}, None)
-    there = observe.Cluster(["neuron"], {}, [node], [], [], [], NOW).group(found, {}, [], atomic=False)
-    expected = Change(uncordon=("n0",)) if ready else Change(terminate=(("i-0", False),))
+    there = observe.ObservedCluster(["neuron"], {}, [node], [], [], [], NOW).group(found, {}, [], atomic=False)
+    expected = GroupChange(uncordon=("n0",)) if ready else GroupChange(terminate=(("i-0", False),))
     assert change(decide([there], [], NOW, LIMITS)) == expected
 
 
@@ -248,7 +248,7 @@ def test_a_node_that_fails_with_its_job_has_five_minutes_to_recover(mark: str, c
     found = observe.DescribedGroup(
         observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,)), {"status": "ACTIVE"}, scaling, {}, None
     )
-    cluster = observe.Cluster(["neuron"], {}, [node], [], [], [], NOW)
+    cluster = observe.ObservedCluster(["neuron"], {}, [node], [], [], [], NOW)
     there = cluster.group(found, {}, [], atomic=False)
     assert change(decide([there], [], NOW, LIMITS)).cordon == cordon
     assert cluster.marks([there]) == ({} if mark else {"n0": {observe.IDLE_SINCE: str(int(NOW))}})
@@ -318,7 +318,7 @@ def test_an_object_that_cannot_be_read_stops_no_other() -> None:
     pods = [on_node("odd", "many"), on_node("sound")]
     wrong = {"metadata": {"name": "wrong", "namespace": "speech"}, "template": {"spec": {}}}
     labels = {"trn": {"size": "3"}}
-    cluster = observe.Cluster(("aws.amazon.com/neuron",), labels, [], pods, [wrong, bad, good], asked, NOW)
+    cluster = observe.ObservedCluster(("aws.amazon.com/neuron",), labels, [], pods, [wrong, bad, good], asked, NOW)
     assert [each.key for each in cluster.requests] == ["vision/good"]
     assert [each.partition(" cannot")[0] for each in cluster.unreadable] == [
         "Pod speech/odd", "template speech/wrong", "ProvisioningRequest speech/bad",

@@ -108,7 +108,7 @@ def test_no_answer_to_any_request_is_a_traceback(kind: Any) -> None:
 OPEN = {
     requests.StopBoard: len(ANYTHING) - 1,
     requests.TakeFiles: len(ANYTHING) - 1,
-    requests.Settings: sum(isinstance(answer, dict) for answer in ANYTHING),
+    requests.JobSettings: sum(isinstance(answer, dict) for answer in ANYTHING),
 }
 """How many of these answers are believed: of the first two only an error is read, and settings are any object. A text is no document."""
 

@@ -19,7 +19,7 @@ from trainium_cdk.jobs.pyz import Pyz, pyz
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.layout import PLACE
-from trainium_cdk.runner.requests import ListJobs, ListNodes, ReadLog, Settings, Status
+from trainium_cdk.runner.requests import JobSettings, ListJobs, ListNodes, ReadLog, Status
 
 CLUSTER, BUCKET = "jobs-that-ask", "trn-jobs-that-ask"
 
@@ -80,7 +80,7 @@ def test_one_command_is_one_request_once_the_runner_is_there(ssm: SsmTransport, 
     (file,) = place.iterdir()
     assert (file.name, file.read_bytes()) == (f"{pyz().name}.pyz", pyz().content)
     assert [one.stat().st_mode & 0o777 for one in (place, file)] == [0o755, 0o644]
-    assert ask(ssm, SEEN, Settings("a-1"), private=True) == {"settings": {}}
+    assert ask(ssm, SEEN, JobSettings("a-1"), private=True) == {"settings": {}}
     assert "ubuntu" in sent[-1]
 
 

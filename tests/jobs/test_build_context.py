@@ -20,7 +20,7 @@ from trainium_cdk.jobs import build_context, images
 EXAMPLE = ROOT / "examples/bert-large"
 
 
-def names(source: images.Source) -> list[str]:
+def names(source: images.PackedFolder) -> list[str]:
     return zipfile.ZipFile(io.BytesIO(source.content)).namelist()
 
 

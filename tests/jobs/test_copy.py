@@ -23,7 +23,7 @@ from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.bucket_copy import BucketCopy
-from trainium_cdk.jobs.copy import Copy, Survey
+from trainium_cdk.jobs.copy import Copy, CopyPlan
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
 from trainium_cdk.runner.requests import Entry, GiveFiles, TakeFiles
@@ -160,7 +160,7 @@ def test_every_missing_file_is_copied_once(sizes: list[int], most: int, begun: s
     """In requests that are no larger than allowed; a larger file has one of its own."""
     missing = [n for n in range(len(sizes)) if begun.draw(st.booleans())]
     entries = [Entry(str(n), size, 0, 0, "") for n, size in enumerate(sizes)]
-    plan = Survey("", "", [*entries, Entry("link", 0, 0, 0, "0")], [], [*missing, len(sizes)], (), 0)
+    plan = CopyPlan("", "", [*entries, Entry("link", 0, 0, 0, "0")], [], [*missing, len(sizes)], (), 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy, "_MOST_BYTES", most)
         patch.setattr(copy, "_MOST_OBJECTS", 5)
@@ -212,7 +212,7 @@ def test_an_interrupted_copy_goes_on(
     write(source, {name: name * 1000 for name in "abcde"})
     made = Copy(backend)
 
-    def plan() -> Survey:
+    def plan() -> CopyPlan:
         return (
             made.plan_upload(here, f"/efs/there-{way}")
             if way == "upload"
@@ -398,7 +398,7 @@ def test_the_command_that_copies_the_rest_has_the_image(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    plan = Survey(str(tmp_path), "/efs/x", [Entry("a", 1, 0, 0o644, "")], ["a"], [0], (), 100)
+    plan = CopyPlan(str(tmp_path), "/efs/x", [Entry("a", 1, 0, 0o644, "")], ["a"], [0], (), 100)
     monkeypatch.setattr(command, "backend", lambda _: None)
     monkeypatch.setattr(copy.Copy, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(copy.Copy, "plan_upload", lambda *_: plan)

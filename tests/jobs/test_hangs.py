@@ -25,7 +25,7 @@ from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.report import collect_all, report
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
 
 def test_what_is_seen_of_a_job_that_hangs(
@@ -40,7 +40,7 @@ def test_what_is_seen_of_a_job_that_hangs(
     job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"})
     made = backend.render(job, "hangs")
     [sent] = backend.send(
-        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0)))
+        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=HealthRules(every=0.4, least=3.0)))
     )
 
     def hangs() -> JobStatus | None:
@@ -86,7 +86,7 @@ def test_a_job_that_hangs_at_its_seventh_step(
     script = "import time\nfor i in range(1, 8):\n    print(f'step {i}/40 | loss 1.6', flush=True)\n    time.sleep(0.15)\ntime.sleep(3600)\n"
     made = backend.render(Script(filename="train.py", content=script.encode()), "seventh")
     [sent] = backend.send(
-        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=6.0)))
+        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=HealthRules(every=0.4, least=6.0)))
     )
 
     def hangs() -> JobStatus | None:
@@ -131,7 +131,7 @@ def test_a_member_of_an_array_that_hangs(backend: SlurmBackend) -> None:
     """Of its own."""
     script = TRAINS.replace('"FAULT", ""', '"FAULT", "hang" if os.environ["TRN_ARRAY_INDEX"] == "1" else ""')
     made = backend.render(Script(filename="train.py", content=script.encode(), array="0-1", env={"BAD": "0"}), "some")
-    fast = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
+    fast = dataclasses.replace(made.spec, health=HealthRules(every=0.4, least=3.0))
     [sent] = backend.send(dataclasses.replace(made, spec=fast))
 
     def hangs() -> Any:

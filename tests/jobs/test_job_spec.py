@@ -16,12 +16,12 @@ from trainium_cdk.jobs.kubernetes.names import object_name
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import spec
-from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Place, Slurm
+from trainium_cdk.runner.spec import Budget, Checkpoints, HealthRules, Place, Slurm
 
 BERT = make_cluster(neuron_release="2.28.1")
 
 
-def of(job: Any, cluster: Any = BERT, **options: Any) -> spec.Job:
+def of(job: Any, cluster: Any = BERT, **options: Any) -> spec.JobSpec:
     return job_spec(f"{job.label}-t", plan(job, cluster), **options)
 
 
@@ -35,7 +35,7 @@ def test_a_job_is_the_same_json_there_and_back(engine: str) -> None:
     job = BertLarge(nodes=2, env={"A": "1"}, time_limit="2:00:00")
     text = json.dumps(spec.to_json(of(job, cluster)))
     assert text == json.dumps(spec.to_json(of(job, cluster)))
-    assert json.dumps(spec.to_json(spec.from_json(spec.Job, json.loads(text)))) == text
+    assert json.dumps(spec.to_json(spec.from_json(spec.JobSpec, json.loads(text)))) == text
 
 
 def test_stages_and_what_they_run() -> None:
@@ -227,14 +227,14 @@ def test_a_script_alone_and_its_content() -> None:
 @pytest.mark.parametrize(
     ("actions", "made"),
     [
-        ("", Health()),
-        ("hang=restart", Health("restart")),
-        ("hang=restart nan=stop", Health("restart", "stop")),
-        ("nan=stop moon=land", Health(nan="stop")),  # of a later release
+        ("", HealthRules()),
+        ("hang=restart", HealthRules("restart")),
+        ("hang=restart nan=stop", HealthRules("restart", "stop")),
+        ("nan=stop moon=land", HealthRules(nan="stop")),  # of a later release
     ],
 )
 @pytest.mark.parametrize("make", [make_cluster, kubernetes.make_cluster])
-def test_what_is_done_about_a_training_that_does_not_go_on(make: Any, actions: str, made: Health) -> None:
+def test_what_is_done_about_a_training_that_does_not_go_on(make: Any, actions: str, made: HealthRules) -> None:
     assert of(script(), make(health=actions, image="a/b:c")).health == made
 
 

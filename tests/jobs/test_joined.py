@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from trainium_cdk.cli.filters import Lines
+from trainium_cdk.cli.filters import LineFilter
 from trainium_cdk.cli.follow import summarize_members
 from trainium_cdk.cli.streams import Stream
 from trainium_cdk.jobs import joined
@@ -78,7 +78,7 @@ def test_each_line_has_its_member_before_it() -> None:
     assert one.feed("train", b"c\n\nd") == b"[7] bc\n[7] \n"
     assert one.end_stage() == b"[7] d\n"
     assert one.end_stage() == b""
-    last = Stream(Lines(tail=2), metrics=False, last=None, member="7")
+    last = Stream(LineFilter(tail=2), metrics=False, last=None, member="7")
     assert last.feed("train", b"a\nb\nc") == b""
     assert last.end_stage() == b"[7] b\n[7] c\n"
 

@@ -17,7 +17,7 @@ from tests.support import until
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.observability.notice.function import notice
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
 
 def test_a_line_for_each_end(slurm: LocalSlurm, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_line_for_what_is_wrong_with_a_job_that_runs(slurm: LocalSlurm, tmp_pa
         return [one for one in found if "JobFound" in one]
 
     made = backend.render(Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"}), "told")
-    spec = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
+    spec = dataclasses.replace(made.spec, health=HealthRules(every=0.4, least=3.0))
     id = backend.send(dataclasses.replace(made, spec=spec))[0].id
     [line] = until(told, 120)
     assert (line["JobFound"], line["Found"], line["Nodes"], line["Cluster"]) == (id, "hang", "2", "trn-slurm")

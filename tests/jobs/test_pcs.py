@@ -17,7 +17,7 @@ from tests.support import begins_again, file_system, fill, need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
 CLUSTER: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("pcs.yaml").read_text("utf-8"))
 
@@ -73,7 +73,7 @@ def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
 def test_a_device_error(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
     """Slurm ends the node as soon as the job has left it, and may start another one by that name: nobody else does."""
     made = backend.render(script("[ $SLURM_RESTART_COUNT ] || sleep 3600"), "broken")
-    [job] = backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4))))
+    [job] = backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=HealthRules(every=0.4))))
     assert until(lambda: backend.status(job.id).state == "RUNNING")
     node, number = backend.status(job.id).current.nodes, backend.status(job.id).current.number
     driver = Driver(slurm, tmp_path, node, "replace", "power_down_asap")

@@ -16,7 +16,7 @@ from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.slurm.submission import render, text
 from trainium_cdk.runner.head.submit import digest_of
-from trainium_cdk.runner.spec import Job, from_json, to_json
+from trainium_cdk.runner.spec import JobSpec, from_json, to_json
 
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTER = make_cluster(neuron_release="2.28.1")
@@ -101,7 +101,7 @@ def test_rendering_any_input_gives_data_that_is_stable_and_read_again(
         return  # empty, or a name of Slurm's
     made = render(job, CLUSTER, "t")
     assert text(made) == text(render(job, CLUSTER, "t"))
-    again = from_json(Job, json.loads(json.dumps(to_json(made.spec))))
+    again = from_json(JobSpec, json.loads(json.dumps(to_json(made.spec))))
     assert digest_of(again) == digest_of(made.spec)
     assert again.variables == env
     assert not set(args) & {word for stage in options(made).values() for word in stage}

@@ -13,7 +13,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as eks
 from trainium_cdk.jobs import AnyJob, Script, TorchTitan
 from trainium_cdk.jobs.job_spec import job_spec
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.runner.work.places import Node, places
+from trainium_cdk.runner.work.places import StageNode, places
 from trainium_cdk.runner.work.places import variables as places_variables
 
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -30,7 +30,7 @@ def variables(engine: str, job: AnyJob, lnc: int, **versions: str) -> dict[str, 
     made = job_spec("a", plan(job, on))
     program = made.stages[-1].program
     assert program is not None
-    node = Node(Path("/efs/trn/jobs/a"), Path("/efs/trn/jobs/a"), host="node-0")
+    node = StageNode(Path("/efs/trn/jobs/a"), Path("/efs/trn/jobs/a"), host="node-0")
     without = replace(made, environment=replace(made.environment, venv="", venv_required=False, packages=False))
     at = places(node, without, made.stages[-1], made.variables)
     return places_variables(node, without, made.stages[-1], made.variables, at)

@@ -20,9 +20,9 @@ from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import TrnNodeGroup, TrnObservability, TrnPcluster, settings
 from trainium_cdk.checks.live.cost import items
-from trainium_cdk.checks.live.model import Target
+from trainium_cdk.checks.live.model import CheckTarget
 from trainium_cdk.eks.scaler import metrics as scaler
-from trainium_cdk.eks.scaler.model import Group, Node, Request
+from trainium_cdk.eks.scaler.model import Group, GroupNode, NodeRequest
 from trainium_cdk.settings.observability import ALARMS, CLUSTER_METRICS, NODE_ALARMS, NODE_METRICS, QUEUE_METRICS
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def test_off_means_nothing() -> None:
             or "/metrics" in json.dumps(r.get("Properties", {}).get("LogGroupName", ""))
         ]
         assert 'metrics\\\\":true' not in json.dumps(document)
-    assert not [i for i in items(Target(env, "slurm")) if "metric" in i.what or "dashboard" in i.what]
+    assert not [i for i in items(CheckTarget(env, "slurm")) if "metric" in i.what or "dashboard" in i.what]
 
 
 def test_its_price_counts_what_is_there() -> None:
@@ -177,7 +177,7 @@ def test_its_price_counts_what_is_there() -> None:
     found = {
         i.what: i
         for i in items(
-            Target(
+            CheckTarget(
                 settings.validate({"observability": {"alarm_topic": "arn:aws:sns:us-east-1:111122223333:trn"}}), "slurm"
             )
         )
@@ -242,14 +242,14 @@ def test_clusters_of_one_name_in_two_regions_have_two_dashboards() -> None:
 
 def test_what_the_scaler_counts() -> None:
     nodes = (
-        Node("i-1", state="usable", busy=True), Node("i-2", state="usable"), Node("i-3"), Node("i-4", state="unusable"),
-        Node("i-5", state="unusable"),
+        GroupNode("i-1", state="usable", busy=True), GroupNode("i-2", state="usable"), GroupNode("i-3"), GroupNode("i-4", state="unusable"),
+        GroupNode("i-5", state="unusable"),
     )  # fmt: skip
     groups = [Group("a", (16,), 0, 8, 5, nodes), Group("b", (16,), 0, 8, 1, nodes[:1])]
     requests = [
-        Request("ns/1", ("a",), (), created=100, provisioned=True),
-        Request("ns/2", ("a",), (), created=400),
-        Request("ns/3", ("a",), (), created=900),
+        NodeRequest("ns/1", ("a",), (), created=100, provisioned=True),
+        NodeRequest("ns/2", ("a",), (), created=400),
+        NodeRequest("ns/3", ("a",), (), created=900),
     ]
     whole, a, b = map(emf, scaler.lines("c", groups, requests, 1000.5))
     assert {k: v for k, v in whole.items() if k != "_aws"} == {

@@ -13,7 +13,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner.requests import Cancel, Cluster, Outcome, Status, SubmitJobs, read_answer, write_request
-from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage, Step
+from trainium_cdk.runner.spec import JobSpec, Place, PrepareStep, Program, Slurm, StageSpec
 
 CLUSTER = Cluster("/efs", "trn", "i-0123456789abcdef0", "trn-slurm", "TrnPclusterStack", "us-east-1")
 WAITS = 'until [ -e "$1" ]; do sleep 0.1; done; exit "$(cat "$1")"'
@@ -52,10 +52,10 @@ class Head:
         assert "answer" in told, told
         return read_answer(given, told["answer"])
 
-    def submit(self, *jobs: Job, env: Mapping[str, str] | None = None, **addresses: str) -> list[Any]:
+    def submit(self, *jobs: JobSpec, env: Mapping[str, str] | None = None, **addresses: str) -> list[Any]:
         return list(self.ask(SubmitJobs(jobs, addresses), env=env))
 
-    def refused(self, job: Job, kind: str = "refused", env: Mapping[str, str] | None = None) -> str:
+    def refused(self, job: JobSpec, kind: str = "refused", env: Mapping[str, str] | None = None) -> str:
         """The message with which a job is refused."""
         [one] = self.submit(job, env=env)
         assert one.error, one
@@ -93,13 +93,13 @@ class Head:
 
 def job(
     id: str, body: str = "true", *words: str, precompile: bool = False, fetches: object = "", **changes: Any
-) -> Job:
+) -> JobSpec:
     """A job whose program is a line of shell, with these arguments. `fetches`: a git repository that `prepare` fetches."""
     program = Program(("bash", "-c", body, "program", *words), (Place("job"), "/work"))
     names = [*(["prepare"] if fetches else []), *(["precompile"] if precompile else []), "train"]
-    stages = tuple(Stage(name, program=None if name == "prepare" else program) for name in names)
-    steps = (Step("source", {"name": id, "url": f"file://{fetches}", "commit": "HEAD"}),) if fetches else ()
-    return Job(**{"id": id, "kind": "script", "stages": stages, "prepare": steps, "slurm": on_slurm(), **changes})
+    stages = tuple(StageSpec(name, program=None if name == "prepare" else program) for name in names)
+    steps = (PrepareStep("source", {"name": id, "url": f"file://{fetches}", "commit": "HEAD"}),) if fetches else ()
+    return JobSpec(**{"id": id, "kind": "script", "stages": stages, "prepare": steps, "slurm": on_slurm(), **changes})
 
 
 def on_slurm(**changes: Any) -> Slurm:

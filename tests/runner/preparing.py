@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.jobs.vendor import CHECK, Site
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Step, to_json
+from trainium_cdk.runner.spec import Checkpoints, JobSpec, NodeEnvironment, Place, PrepareStep, to_json
 
 PYTHON = os.environ.get("TRN_TEST_RUNNER_PYTHON", sys.executable)
 """Runs the runner: another version can be tried."""
@@ -44,7 +44,7 @@ class Cluster:
 
     def write(
         self,
-        steps: Sequence[Step] = (),
+        steps: Sequence[PrepareStep] = (),
         id: str = "run-1",
         *,
         kind: str = "script",
@@ -56,11 +56,11 @@ class Cluster:
         """The folder of a job with these steps."""
         venv = self.venv.removeprefix(str(self.root))
         word = (Place("root"), venv) if venv != self.venv else self.venv
-        job = Job(
+        job = JobSpec(
             id,
             kind,
             (),
-            Environment(word),
+            NodeEnvironment(word),
             prepare=tuple(steps),
             checkpoints=checkpoints,
             array=array,

@@ -17,7 +17,7 @@ from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner import layout, records
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.records import State
-from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage, Word
+from trainium_cdk.runner.spec import JobSpec, Place, Program, Slurm, StageSpec, Word
 
 JOB, FILES = Place("job"), Place("files")
 _NUMBERS = itertools.count()
@@ -95,13 +95,13 @@ class Jobs:
         self.runner.write_bytes(pyz().content)
         self.trn = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn"
 
-    def job(self, *stages: Stage, **fields: Any) -> Job:
-        return Job(f"run-{next(_NUMBERS)}", "script", stages, **{"slurm": SLURM, **fields})
+    def job(self, *stages: StageSpec, **fields: Any) -> JobSpec:
+        return JobSpec(f"run-{next(_NUMBERS)}", "script", stages, **{"slurm": SLURM, **fields})
 
     def train(self, program: Program, nodes: int = 1, **fields: Any) -> Sent:
-        return self.submit(self.job(Stage("train", nodes, program), **fields))
+        return self.submit(self.job(StageSpec("train", nodes, program), **fields))
 
-    def submit(self, job: Job, env: Mapping[str, str] = {}, record: bool = True) -> Sent:
+    def submit(self, job: JobSpec, env: Mapping[str, str] = {}, record: bool = True) -> Sent:
         folder = self.trn / "jobs" / job.id
         layout.lay_out(folder, job)
         sent, before = Sent(self.slurm, folder, {}), ""
@@ -120,5 +120,5 @@ class Jobs:
         return sent
 
     def record(self, sent: Sent, **numbers: str) -> None:
-        made = records.Submitted({**sent.numbers, **numbers}, "digest", "i-1")
+        made = records.SubmittedRecord({**sent.numbers, **numbers}, "digest", "i-1")
         (sent.folder / "submitted.json").write_text(json.dumps(dataclasses.asdict(made)))

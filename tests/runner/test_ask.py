@@ -19,9 +19,9 @@ from trainium_cdk.runner import requests
 from trainium_cdk.runner.head import answers, ask
 from trainium_cdk.runner.requests import (
     Cluster,
+    JobSettings,
     ListJobs,
     ListNodes,
-    Settings,
     write_request,
 )
 
@@ -128,7 +128,7 @@ def test_it_runs_as_one_file_with_a_clean_environment(tmp_path: Path) -> None:
     file = tmp_path / "runner.pyz"
     file.write_bytes(pyz().content)
     (tmp_path / "efs").mkdir()
-    text = json.dumps(write_request(CLUSTER, Settings("a-1")))
+    text = json.dumps(write_request(CLUSTER, JobSettings("a-1")))
     done = subprocess.run(
         [sys.executable, "-I", file, "ask"],
         input=text,
@@ -189,7 +189,7 @@ def test_a_job_is_named_by_its_beginning_or_as_the_latest(
         (folder / "job.json").write_text(json.dumps({"settings": {"name": name}}))
         (folder / "submitted.json").touch()
         os.utime(folder / "submitted.json", (1e9 - age, 1e9 - age))
-    told = asked(Settings(given))
+    told = asked(JobSettings(given))
     if id:
         assert told == {"answer": {"name": id.partition("/")[0]}, **({"id": id} if id != given else {})}
     elif "begin" in error:

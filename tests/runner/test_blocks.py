@@ -17,7 +17,7 @@ from trainium_cdk.runner import blocks, records
 from trainium_cdk.runner import slurm as slurms
 from trainium_cdk.runner.blocks import Block
 from trainium_cdk.runner.head import requeued
-from trainium_cdk.runner.spec import Checkpoints, Health, Place, Stage
+from trainium_cdk.runner.spec import Checkpoints, HealthRules, Place, StageSpec
 
 KEPT = Checkpoints("output", pattern="step-*", last="done")
 FIRST, NEXT = "cr-0123456789abcdef0", "cr-0123456789abcdef1"
@@ -41,10 +41,10 @@ def train(jobs: Jobs, **fields: object) -> Sent:
     )
     return jobs.submit(
         jobs.job(
-            Stage("train", 2, made),
+            StageSpec("train", 2, made),
             files={"train.py": TRAINS.encode()},
             checkpoints=KEPT,
-            health=Health(every=0.4, least=30.0),
+            health=HealthRules(every=0.4, least=30.0),
             slurm=dataclasses.replace(SLURM, **fields),  # type: ignore[arg-type]
         )
     )

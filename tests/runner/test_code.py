@@ -26,7 +26,7 @@ from trainium_cdk.jobs import archive, fetching, workdir
 from trainium_cdk.outputs.contract import CODE
 from trainium_cdk.runner.prepare import code
 from trainium_cdk.runner.prepare.unpack import Damaged, unpack
-from trainium_cdk.runner.spec import Step
+from trainium_cdk.runner.spec import PrepareStep
 
 BUCKET = "runner-code"
 FILES = {"train.py": "import helper\n", "helper.py": "X = 1\n", "pkg/mod.py": "Y = 2\n", "a b/$x '\".txt": "three"}
@@ -178,7 +178,7 @@ def test_what_the_head_node_does_not_fetch(bucket: str, project: Path, local_aws
     """A large folder, and one whose address does not answer: a node fetches it, in `prepare`."""
     sent = workdir.read(project)
     [step] = fetching.code(sent, bucket).steps
-    large = cluster.write([Step("code", {**step.with_, "size": 50_000_001})])
+    large = cluster.write([PrepareStep("code", {**step.with_, "size": 50_000_001})])
     given = archive.addresses(sent, bucket, local_aws.region)
     assert cluster.prepare(large, "check", given) == (3, "")
     absent = cluster.write([step], "run-2")

@@ -17,7 +17,7 @@ from tests.runner.test_unpack import packed
 from tests.support import need
 from trainium_cdk.catalog.sources import SourceTree, sources
 from trainium_cdk.jobs import fetching
-from trainium_cdk.runner.spec import Place, Step
+from trainium_cdk.runner.spec import Place, PrepareStep
 
 BUCKET = "runner-data"
 CONTENT = {"set.tar": packed(("set/a", "first"), ("set/b", "second")), "set.bin": bytes(range(256)) * 40}
@@ -49,7 +49,7 @@ def test_an_object_with_one_changed_byte_is_refused(key: str, at: int, local_aws
     changed[at] ^= 1
     wanted, found = hashlib.sha256(content).hexdigest(), hashlib.sha256(changed).hexdigest()
     uri = put(local_aws, key, bytes(changed))
-    step = Step(
+    step = PrepareStep(
         "archive" if key.endswith(".tar") else "file", {"name": "corpus", "uri": uri, "sha256": wanted, "public": True}
     )
     folder = cluster.write([step])
@@ -78,12 +78,12 @@ def test_an_object_with_one_changed_byte_is_refused(key: str, at: int, local_aws
 def test_an_archive_of_another_content_is_refused_though_it_is_whole(local_aws: LocalAws, cluster: Cluster) -> None:
     uri = put(local_aws, "other.tar", CONTENT["set.tar"])
     given = {"name": "corpus", "uri": uri, "sha256": "0" * 64, "public": True}
-    code, output = cluster.prepare(cluster.write([Step("archive", given)]))
+    code, output = cluster.prepare(cluster.write([PrepareStep("archive", given)]))
     assert (code, "it was replaced or damaged" in output) == (64, True)
     assert files_below(cluster.trn / "data") == {}
-    folder = cluster.write([Step("archive", given)], "run-2")
+    folder = cluster.write([PrepareStep("archive", given)], "run-2")
     assert cluster.prepare(folder, TRN_UNVERIFIED_DATA="1")[0] == 0
-    assert cluster.write([Step("archive", given)], "run-3", variables={"TRN_UNVERIFIED_DATA": "1"})
+    assert cluster.write([PrepareStep("archive", given)], "run-3", variables={"TRN_UNVERIFIED_DATA": "1"})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_prefix_is_fetched_as_it_is_there_also_after_an_interruption(local_aws
     """What is left of an attempt before is not a part of the data set: a file that the prefix no longer has, or the folder itself."""
     for name in ("a", "below/b"):
         put(local_aws, f"corpus/{name}", name.encode())
-    step = Step("prefix", {"name": "set", "uri": f"s3://{BUCKET}/corpus"})
+    step = PrepareStep("prefix", {"name": "set", "uri": f"s3://{BUCKET}/corpus"})
     data = cluster.trn / "data"
     for left in (data / "set.part/removed", data / "set/below/b"):
         left.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,9 @@ def test_a_prefix_is_fetched_as_it_is_there_also_after_an_interruption(local_aws
         code, output = cluster.prepare(cluster.write([step]))
         assert (code, files_below(data / "set")) == (0, {"a": b"a", "below/b": b"below/b"}), output
         assert not (data / "set.part").exists()
-    code, output = cluster.prepare(cluster.write([Step("prefix", {"name": "none", "uri": f"s3://{BUCKET}/none/"})]))
+    code, output = cluster.prepare(
+        cluster.write([PrepareStep("prefix", {"name": "none", "uri": f"s3://{BUCKET}/none/"})])
+    )
     assert (code, f"there is nothing at s3://{BUCKET}/none/. Check the bucket and the prefix" in output) == (64, True)
 
 
@@ -317,9 +319,9 @@ def test_what_another_job_has_written_is_needed(tmp_path: Path) -> None:
 def test_a_step_that_this_runner_does_not_know(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     for step, message in (
-        (Step("magic"), "this runner knows no step 'magic' of prepare"),
+        (PrepareStep("magic"), "this runner knows no step 'magic' of prepare"),
         (
-            Step("files", {"folder": (Place("cache"), "/x"), "pattern": "", "count": 1, "fix": ""}),
+            PrepareStep("files", {"folder": (Place("cache"), "/x"), "pattern": "", "count": 1, "fix": ""}),
             "has a word that this runner does not know",
         ),
     ):

@@ -23,11 +23,11 @@ from tests.support import begins_again, file_system, fill, until
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import nodes as nodes_of
-from trainium_cdk.runner.spec import Health, Stage
+from trainium_cdk.runner.spec import HealthRules, StageSpec
 from trainium_cdk.runner.work import devices, health
 
 MEM = "mem_ecc_uncorrected"
-FAST = Health(every=0.4, least=30.0)
+FAST = HealthRules(every=0.4, least=30.0)
 
 
 class Driver:
@@ -136,8 +136,8 @@ def test_a_program_that_fails_before_root_has_seen_why(jobs: Jobs, tmp_path: Pat
     slurm = jobs.slurm
     fails = shell("[ $SLURM_RESTART_COUNT ] || { echo NRT_EXEC_HW_ERR_HBM_UE; exit 3; }")
     with measured(slurm, tmp_path) as nodes:
-        compiled = Stage("precompile", 1, shell("true"))
-        sent = jobs.submit(jobs.job(compiled, Stage("train", 1, fails), health=FAST))
+        compiled = StageSpec("precompile", 1, shell("true"))
+        sent = jobs.submit(jobs.job(compiled, StageSpec("train", 1, fails), health=FAST))
         sent.says("0: NRT_EXEC_HW_ERR_HBM_UE")
         [first] = on(slurm, sent)
         nodes[first].put(1)
@@ -214,7 +214,7 @@ def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_disks_that_are_really_full_are_told_until_there_is_room(jobs: Jobs, tmp_path: Path) -> None:
     """Of several nodes at a time: each is told, and when it is over. No node is taken away, and the training ends as it would."""
-    slurm, rules = jobs.slurm, Health("restart", every=0.4, least=120.0)
+    slurm, rules = jobs.slurm, HealthRules("restart", every=0.4, least=120.0)
     with contextlib.ExitStack() as stack:
         for name in slurm.node_names:
             stack.enter_context(file_system(tmp_path / name / "disk", "1m"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work.health import decide
 from trainium_cdk.runner.work.pulse import Progress
 
@@ -61,6 +61,6 @@ def test_a_hang_before_the_tenth_step(history: str, hangs: bool) -> None:
             for _ in range(int(word) // 30):
                 clock.now += 30
                 one.sees_compiler(compiles)
-                found += [wrong.kind for wrong in decide([one.pulse(0, 0)], clock.now, Health("restart", "stop"))]
+                found += [wrong.kind for wrong in decide([one.pulse(0, 0)], clock.now, HealthRules("restart", "stop"))]
             compiles = False
     assert ("hang" in found) == hangs

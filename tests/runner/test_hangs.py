@@ -19,10 +19,10 @@ from tests.support import begins_again, file_system, fill, swept, until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
-from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Place, Stage
+from trainium_cdk.runner.spec import Budget, Checkpoints, HealthRules, Place, StageSpec
 from trainium_cdk.runner.work import health
 
-FAST = Health(every=0.4, least=3.0)
+FAST = HealthRules(every=0.4, least=3.0)
 KEPT = Checkpoints("output", pattern="step-*", last="done")
 
 
@@ -32,9 +32,9 @@ def jobs(slurm: LocalSlurm, tmp_path: Path) -> Iterator[Jobs]:
     slurm.run(["scancel", f"--user={slurm.node_env()['USER']}"])
 
 
-def train(jobs: Jobs, rules: Health = FAST, nodes: int = 2, budget: Budget | None = None, **env: str) -> Sent:
+def train(jobs: Jobs, rules: HealthRules = FAST, nodes: int = 2, budget: Budget | None = None, **env: str) -> Sent:
     made = program("python3", (FILES, "/train.py"), resume=((Place("checkpoint"),),), variables={"JOB": (JOB,), **env})
-    stage = Stage("train", nodes, made)
+    stage = StageSpec("train", nodes, made)
     files = {"train.py": TRAINS.encode()}
     return jobs.submit(jobs.job(stage, files=files, checkpoints=KEPT, health=rules, budget=budget))
 
@@ -74,7 +74,7 @@ def on_node(sent: Sent, node: int) -> tuple[int, int]:
 
 def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> None:
     """On the same nodes, from the newest checkpoint, once: no step runs twice at a time. The stacks are in the log of each node."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", UNTIL="1")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT="hang", UNTIL="1")
     assert sent.ended().code == 0, sent.log()
     assert sent.left() == "COMPLETED"
     found = told(sent)
@@ -95,7 +95,7 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> 
 
 def test_a_program_that_hangs_again_and_again_is_at_fault(jobs: Jobs) -> None:
     """Three restarts without a new step; then the job has failed, and says why."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", SLOW="0.05")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT="hang", SLOW="0.05")
     state = sent.ended()
     assert (state.code, sent.left()) == (66, "FAILED"), sent.log()
     assert sent.log().count("trn: train: Slurm job") == 4
@@ -119,7 +119,7 @@ def test_what_is_only_told(jobs: Jobs) -> None:
 
 def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jobs) -> None:
     """At once: what it would save is worth nothing."""
-    sent = train(jobs, Health(nan="stop", every=0.4, least=3.0), FAULT="nan", AT="12", STEPS="600")
+    sent = train(jobs, HealthRules(nan="stop", every=0.4, least=3.0), FAULT="nan", AT="12", STEPS="600")
     assert (sent.ended().code, sent.left()) == (66, "FAILED")
     failed = records.failure(sent.folder, "train")
     assert failed is not None
@@ -141,7 +141,7 @@ def test_a_training_that_goes_on_again(jobs: Jobs) -> None:
 
 def test_a_node_that_tells_no_step_while_others_go_on(jobs: Jobs) -> None:
     """Nothing is done, also where hangs are."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="mute", STEPS="160")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT="mute", STEPS="160")
     found = now(sent, "straggler")
     assert found.node == 1
     assert re.fullmatch(
@@ -154,7 +154,7 @@ def test_a_node_that_tells_no_step_while_others_go_on(jobs: Jobs) -> None:
 
 def test_a_node_whose_runner_sends_no_sign(jobs: Jobs) -> None:
     """The program goes on, and what it has printed meanwhile is read when the runner is there again."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), STEPS="160")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), STEPS="160")
     sent.says("1: step 3/160")
     program, runner = on_node(sent, 1)
     os.kill(runner, signal.SIGSTOP)
@@ -172,7 +172,7 @@ def test_a_node_whose_runner_sends_no_sign(jobs: Jobs) -> None:
 
 def test_a_training_that_does_not_begin(jobs: Jobs) -> None:
     """Nothing is done, also where hangs are: it may compile."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0, start=4.0), FAULT="pause", AT="2")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0, start=4.0), FAULT="pause", AT="2")
     found = now(sent, "start")
     assert re.fullmatch(
         r"fewer than 10 steps so far, and nothing printed for \d.* s; node [01] at step 1, last line: .*",
@@ -185,7 +185,7 @@ def test_a_training_that_does_not_begin(jobs: Jobs) -> None:
 
 def test_a_training_that_hangs_before_its_tenth_step(jobs: Jobs) -> None:
     """Its steps may all be in one look. It begins again; the first attempt has told how long a step takes."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", AT="8", UNTIL="1", STEPS="12")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT="hang", AT="8", UNTIL="1", STEPS="12")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
     hang = next(one for one in told(sent) if one.kind == "hang")
     assert re.match(r"no step for \d.* s \(7 in this attempt\): node", hang.evidence)
@@ -205,7 +205,7 @@ BEGINS = [
 @pytest.mark.parametrize(("said", "at"), swept(BEGINS, *BEGINS[:1], *BEGINS[3:4]))
 def test_what_takes_long_before_the_tenth_step_is_no_hang(said: str, at: str, jobs: Jobs) -> None:
     """Another shape is compiled, as TorchNeuron does it: by a child that it starts, without a line. The first checkpoint; a slow evaluation."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", LONG="14")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", LONG="14")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
     assert told(sent) == []
 
@@ -213,7 +213,7 @@ def test_what_takes_long_before_the_tenth_step_is_no_hang(said: str, at: str, jo
 def test_a_program_that_tells_no_step(jobs: Jobs) -> None:
     """It has no hang, however long it takes. Only that it prints nothing is told."""
     works = shell("for _ in $(seq 15); do echo works; sleep 0.4; done; until [ -e ../go ]; do sleep 0.1; done")
-    sent = jobs.train(works, health=Health("restart", every=0.4, least=1.0, start=4.0))
+    sent = jobs.train(works, health=HealthRules("restart", every=0.4, least=1.0, start=4.0))
     found = now(sent, "start")
     assert re.fullmatch(r"no step so far, and nothing printed for \d.* s; node 0, last line: works", found.evidence)
     assert sent.log().count("0: works\n") == 15
@@ -224,7 +224,7 @@ def test_a_program_that_tells_no_step(jobs: Jobs) -> None:
 @pytest.mark.sweep
 def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
     """Its runner is stuck. Slurm ends all of the job's processes, and starts the stage again: never are there two copies."""
-    rules = Health("restart", every=0.4, least=3.0)
+    rules = HealthRules("restart", every=0.4, least=3.0)
     sent = train(jobs, rules, FAULT="hang", UNTIL="1")
     sent.says("1: waits for a device")
     program, runner = on_node(sent, 1)
@@ -248,7 +248,7 @@ LONG = [
 
 @pytest.mark.parametrize(("said", "at"), swept(LONG, *LONG[:3]))
 def test_what_takes_long_is_no_hang(said: str, at: str, jobs: Jobs) -> None:
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", SLOW="0.4")
+    sent = train(jobs, HealthRules("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", SLOW="0.4")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
     assert told(sent) == []
 

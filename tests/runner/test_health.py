@@ -21,15 +21,15 @@ from tests.jobs.log_lines import USUAL
 from trainium_cdk.cli.streams import Stream
 from trainium_cdk.runner.readers.log import JobLog, Lines, look
 from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work import health
 from trainium_cdk.runner.work.health import Pulse, Tried, act, decide
 from trainium_cdk.runner.work.output import Output
-from trainium_cdk.runner.work.process import Start
+from trainium_cdk.runner.work.process import ProgramStart
 from trainium_cdk.runner.work.pulse import Progress, Watcher
 
 NOW = 1_795_000_000.0
-RULES = Health("restart", "stop")
+RULES = HealthRules("restart", "stop")
 
 
 def pulse(node: int = 0, ago: float = 10, steps: int = 100, **fields: Any) -> Pulse:
@@ -147,23 +147,23 @@ HANG, LOST = [pulse(0, 700, step=40)], [pulse(0, nans=5, nan_at=NOW, nan_step=36
 @pytest.mark.parametrize(
     ("pulses", "rules", "before", "ordered", "restarts"),
     [
-        (HANG, Health(), Tried(), "", 0),
-        (HANG, Health(nan="stop"), Tried(), "", 0),
-        (HANG, Health("restart"), Tried(), "restart", 1),
-        (HANG, Health("restart"), Tried(restarts=2, step=40), "restart", 3),
-        (HANG, Health("restart"), Tried(restarts=3, step=39), "restart", 1),  # it went on meanwhile
-        (HANG, Health("restart"), Tried(restarts=3, step=40), "stop", 3),
-        (HANG, Health("restart"), Tried(restarts=3, step=44), "stop", 3),
-        ([pulse(0, 700, step=None)], Health("restart"), Tried(restarts=3), "stop", 3),
-        (LOST, Health("restart"), Tried(), "", 0),
-        (LOST, Health(nan="stop"), Tried(), "stop", 0),
-        ([pulse(0, nans=4, nan_at=NOW)], Health(nan="stop"), Tried(), "", 0),  # it may come back
+        (HANG, HealthRules(), Tried(), "", 0),
+        (HANG, HealthRules(nan="stop"), Tried(), "", 0),
+        (HANG, HealthRules("restart"), Tried(), "restart", 1),
+        (HANG, HealthRules("restart"), Tried(restarts=2, step=40), "restart", 3),
+        (HANG, HealthRules("restart"), Tried(restarts=3, step=39), "restart", 1),  # it went on meanwhile
+        (HANG, HealthRules("restart"), Tried(restarts=3, step=40), "stop", 3),
+        (HANG, HealthRules("restart"), Tried(restarts=3, step=44), "stop", 3),
+        ([pulse(0, 700, step=None)], HealthRules("restart"), Tried(restarts=3), "stop", 3),
+        (LOST, HealthRules("restart"), Tried(), "", 0),
+        (LOST, HealthRules(nan="stop"), Tried(), "stop", 0),
+        ([pulse(0, nans=4, nan_at=NOW)], HealthRules(nan="stop"), Tried(), "", 0),  # it may come back
         ([pulse(0), pulse(1, 700)], RULES, Tried(), "", 0),  # a straggler is told
         ([pulse(0), pulse(1, beat=NOW - 400)], RULES, Tried(), "", 0),
         ([pulse(steps=0, said=0.0, began=NOW - 9000)], RULES, Tried(), "", 0),
     ],
 )
-def test_what_is_done(pulses: list[Pulse], rules: Health, before: Tried, ordered: str, restarts: int) -> None:
+def test_what_is_done(pulses: list[Pulse], rules: HealthRules, before: Tried, ordered: str, restarts: int) -> None:
     order, after = act(decide(pulses, NOW, rules, before), pulses, rules, before)
     assert (order.do if order else "", after.restarts) == (ordered, restarts)
 
@@ -196,7 +196,7 @@ def test_an_undisturbed_training_never_hangs(
     between. A node looks every 30 s."""
     chance, clock = random.Random(seed), Clock()  # noqa: S311  no secret
     one, saved, found = Progress(clock), 0.0, list[str]()
-    look_at, rules = NOW + 30, Health("restart", "stop")
+    look_at, rules = NOW + 30, HealthRules("restart", "stop")
 
     def spend(seconds: float) -> None:
         nonlocal look_at
@@ -328,7 +328,7 @@ def test_two_sources_of_the_same_steps() -> None:
 def test_a_look_does_not_grow_with_what_is_printed(tmp_path: Path) -> None:
     """What passes is only kept, and of it the end: ten times as many lines between two looks take a look no longer."""
     (tmp_path / "state").mkdir()
-    one = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
+    one = Watcher(tmp_path, "train", "1-0", 0, 0, HealthRules(), Output(tmp_path / "log"))
     took = {}
     for times in (1, 10, 1, 10):
         lines = b"".join(b"step %d/100000 | loss 3.4 | lr 1e-4 | 812 ms | 12000 tok/s\n" % i for i in range(6000))
@@ -344,8 +344,8 @@ def test_a_look_does_not_grow_with_what_is_printed(tmp_path: Path) -> None:
 def test_a_node_that_cleans_its_temporary_files_is_watched_on(tmp_path: Path) -> None:
     """As systemd-tmpfiles does with a folder of ten days."""
     (tmp_path / "state").mkdir()
-    one = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
-    [start] = one.prepare([Start(["true"], str(tmp_path), {})])
+    one = Watcher(tmp_path, "train", "1-0", 0, 0, HealthRules(), Output(tmp_path / "log"))
+    [start] = one.prepare([ProgramStart(["true"], str(tmp_path), {})])
     Path(start.variables["TRN_PROGRESS"]).parent.rmdir()
     one.hear(b"step 4 | loss 3\n")
     one.look()
@@ -367,15 +367,15 @@ def test_the_folder_of_a_running_program_stays_of_a_killed_one_goes(
         try:
             assert other.stdout
             theirs = Path(other.stdout.readline().strip())
-            mine = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
-            [start] = mine.prepare([Start(["true"], str(tmp_path), {})])
+            mine = Watcher(tmp_path, "train", "1-0", 0, 0, HealthRules(), Output(tmp_path / "log"))
+            [start] = mine.prepare([ProgramStart(["true"], str(tmp_path), {})])
             assert theirs.is_dir()
         finally:
             other.kill()
     mine.end()
     assert not Path(start.variables["TRN_PROGRESS"]).parent.exists()
-    mine = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
-    mine.prepare([Start(["true"], str(tmp_path), {})])
+    mine = Watcher(tmp_path, "train", "1-0", 0, 0, HealthRules(), Output(tmp_path / "log"))
+    mine.prepare([ProgramStart(["true"], str(tmp_path), {})])
     assert not theirs.exists()
     mine.end()
 
@@ -468,4 +468,4 @@ def test_a_loss_that_the_trainer_filters() -> None:
     assert told.pulse(0, 0).nans == 0
     told.read(line.format(0, "nan").encode() * 2, 2.0)
     one = told.pulse(0, 0)
-    assert (one.nans, [each.kind for each in decide([one], one.beat, Health())]) == (2, ["nan"])
+    assert (one.nans, [each.kind for each in decide([one], one.beat, HealthRules())]) == (2, ["nan"])

@@ -14,7 +14,7 @@ from tests.jobs.conftest import slurm
 from tests.runner.asking import CLUSTER, Head, job, paused
 from tests.support import swept
 from trainium_cdk.runner.requests import SubmitJobs, write_request
-from trainium_cdk.runner.spec import Job
+from trainium_cdk.runner.spec import JobSpec
 
 __all__ = ["paused", "slurm"]
 KILLED = """
@@ -41,7 +41,7 @@ def head(slurm: LocalSlurm) -> Head:
     return Head(slurm)
 
 
-def submit(head: Head, made: Job, number: int = 0) -> tuple[int, list[str]]:
+def submit(head: Head, made: JobSpec, number: int = 0) -> tuple[int, list[str]]:
     """Submit, and be killed before this step; the exit code and, if it was not killed, the steps."""
     python, isolated, *words = head.words()
     done = subprocess.run(

@@ -12,11 +12,11 @@ from trainium_cdk.runner import blocks, slurm
 from trainium_cdk.runner.errors import Later, Refused
 from trainium_cdk.runner.head import admission
 from trainium_cdk.runner.requests import Cluster
-from trainium_cdk.runner.spec import Stage
+from trainium_cdk.runner.spec import StageSpec
 from trainium_cdk.runner.work import allocation
 
 HOUR = 3600
-STAGES = (Stage("prepare"), Stage("precompile"), Stage("train", seconds=HOUR))
+STAGES = (StageSpec("prepare"), StageSpec("precompile"), StageSpec("train", seconds=HOUR))
 
 
 @pytest.fixture
@@ -69,9 +69,11 @@ def test_what_the_qos_of_a_job_allows(cluster: Cluster, monkeypatch: pytest.Monk
     assert calls[1][-2:] == ("name=long", "format=maxwall")
 
 
-@pytest.mark.parametrize("stages", [STAGES[2:], (Stage("precompile"), Stage("train"))], ids=["alone", "no limit"])
+@pytest.mark.parametrize(
+    "stages", [STAGES[2:], (StageSpec("precompile"), StageSpec("train"))], ids=["alone", "no limit"]
+)
 def test_slurm_is_not_asked_in_vain(
-    stages: tuple[Stage, ...], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    stages: tuple[StageSpec, ...], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tells(monkeypatch)
     assert admission.longest(cluster, job("j", stages=stages)) == (None, "")

@@ -10,7 +10,7 @@ from trainium_cdk.runner import layout, requests
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import step
 from trainium_cdk.runner.head.status import JobStatus
-from trainium_cdk.runner.spec import Environment, Job, Program, Stage
+from trainium_cdk.runner.spec import JobSpec, NodeEnvironment, Program, StageSpec
 
 JOB = JobStatus("j-1", "script", "q", "t", 2, None, ())
 
@@ -21,8 +21,10 @@ JOB = JobStatus("j-1", "script", "q", "t", 2, None, ())
 def test_a_node_has_as_many_ranks_as_neuroncores_or_copies(
     cores: int, processes: int, last: int, tmp_path: Path
 ) -> None:
-    stage = Stage("train", 2, Program(("true",), "/"), processes=processes)
-    layout.lay_out(tmp_path / "trn/jobs/j-1", Job("j-1", "script", (stage,), environment=Environment(cores=cores)))
+    stage = StageSpec("train", 2, Program(("true",), "/"), processes=processes)
+    layout.lay_out(
+        tmp_path / "trn/jobs/j-1", JobSpec("j-1", "script", (stage,), environment=NodeEnvironment(cores=cores))
+    )
     cluster = requests.Cluster(str(tmp_path), "trn", "", "c")
     assert [step.node_of(cluster, JOB, rank) for rank in (last, last + 1)] == [0, 1]
 

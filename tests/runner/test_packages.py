@@ -28,7 +28,7 @@ from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan, fetchin
 from trainium_cdk.outputs import ClusterOutputs
 from trainium_cdk.runner.prepare import layer
 from trainium_cdk.runner.prepare.bases import activate
-from trainium_cdk.runner.spec import Step
+from trainium_cdk.runner.spec import PrepareStep
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"
 ENGINES = ["slurm", "eks"]
@@ -52,7 +52,7 @@ def on(engine: str, kind: str = "bert-large") -> ClusterOutputs:
     return make_slurm(nodes, os="ubuntu2404", **facts)
 
 
-def steps(job: Job, cluster: ClusterOutputs, variables: Mapping[str, str] | None = None) -> tuple[Step, ...]:
+def steps(job: Job, cluster: ClusterOutputs, variables: Mapping[str, str] | None = None) -> tuple[PrepareStep, ...]:
     """The packages of a kind, as the kinds ask for them."""
     packages = job.PACKAGES
     assert packages
@@ -107,7 +107,7 @@ def test_kinds_keep_their_own_packages(site: Site) -> None:
     cluster, facts = Cluster.of(site, "slurm"), on("slurm")
     site.install("transformers==4.52.3")
     before = site.versions(site.base)
-    own = Step(
+    own = PrepareStep(
         "packages",
         {"kind": "own", "base": "", "index": "", "words": ("transformers==5.23.0", "huggingface-hub==1.33.0")},
     )

@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 
 from trainium_cdk.runner import __main__ as runner
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage, Sweep
+from trainium_cdk.runner.spec import Checkpoints, JobSpec, NodeEnvironment, Place, Program, Rule, StageSpec, Sweep
 from trainium_cdk.runner.work import versions
 from trainium_cdk.runner.work.launch import copies_here
 from trainium_cdk.runner.work.node import _has
-from trainium_cdk.runner.work.places import Node, find_checkpoint, places, variables, word
+from trainium_cdk.runner.work.places import StageNode, find_checkpoint, places, variables, word
 from trainium_cdk.runner.work.process import CannotStart
 
 TRN = Path("/efs/trn")
-PLAIN = Environment(cores=32, cache="c")
-NODE = Node(TRN / "jobs/run-1", TRN / "jobs/run-1", 1, 2, "n-2", "10.0.0.1", "41-0")
+PLAIN = NodeEnvironment(cores=32, cache="c")
+NODE = StageNode(TRN / "jobs/run-1", TRN / "jobs/run-1", 1, 2, "n-2", "10.0.0.1", "41-0")
 
 
 def made(
-    environment: Environment = PLAIN,
-    node: Node = NODE,
+    environment: NodeEnvironment = PLAIN,
+    node: StageNode = NODE,
     own: Mapping[str, str] = {},
     **given: Any,
 ) -> dict[str, str]:
-    stage = Stage("train", 2, Program((), "/", variables=given))
-    job = Job("run-1", "script", (stage,), environment, array="0-3")
+    stage = StageSpec("train", 2, Program((), "/", variables=given))
+    job = JobSpec("run-1", "script", (stage,), environment, array="0-3")
     return variables(node, job, stage, own, places(node, job, stage, own))
 
 
@@ -41,8 +41,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_places_of_a_node() -> None:
-    stage = Stage("train", 2, Program((), "/"))
-    job = Job("run-1", "script", (stage,), Environment(cores=32, cache="c"))
+    stage = StageSpec("train", 2, Program((), "/"))
+    job = JobSpec("run-1", "script", (stage,), NodeEnvironment(cores=32, cache="c"))
     assert places(NODE, job, stage, {}, "old driver") == {
         "job": "/efs/trn/jobs/run-1", "files": "/efs/trn/jobs/run-1/files", "trn": "/efs/trn", "root": "",
         "cache": "/efs/trn/neuron_cache/c/n-2", "nodes": "2", "node": "1", "processes": "32", "workers": "64", "master": "10.0.0.1",
@@ -52,10 +52,10 @@ def test_places_of_a_node() -> None:
 
 def test_places_of_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRN_SHARED_ROOT", "/sandbox")
-    stage = Stage("train", program=Program((), "/", variables={"MASTER_PORT": "2022"}))
+    stage = StageSpec("train", program=Program((), "/", variables={"MASTER_PORT": "2022"}))
     root = Path("/efs/trn/jobs/run-1")
-    node = Node(root, root / "7", index="7", checkpoint="/c")
-    at = places(node, Job("run-1", "script", (stage,)), stage, {"MASTER_PORT": "2023"})
+    node = StageNode(root, root / "7", index="7", checkpoint="/c")
+    at = places(node, JobSpec("run-1", "script", (stage,)), stage, {"MASTER_PORT": "2023"})
     assert at["id"] == "run-1/7"
     chosen = ("job", "files", "trn", "root", "index", "checkpoint", "port", "processes")
     assert [at[name] for name in chosen] == [
@@ -66,29 +66,29 @@ def test_places_of_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("environment", "own", "name", "value"),
     [
-        (Environment(cache="c"), {}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2"),
-        (Environment(cache="c"), {"NEURON_CC_FLAGS": "-O1 $x"}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2 -O1 $x"),
-        (Environment(cache="c", framework="torch-native"), {}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/efs/trn/neuron_cache/c/n-2"),
-        (Environment(framework="torch-native"), {"TORCH_NEURONX_NEFF_CACHE_DIR": "/own"}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/own"),
-        (Environment(framework="torch-native"), {}, "NEURON_CC_FLAGS", None),
-        (Environment(cores=32), {}, "NPROC_PER_NODE", "32"),
-        (Environment(), {"A": "of the user"}, "A", "of the user"),
+        (NodeEnvironment(cache="c"), {}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2"),
+        (NodeEnvironment(cache="c"), {"NEURON_CC_FLAGS": "-O1 $x"}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2 -O1 $x"),
+        (NodeEnvironment(cache="c", framework="torch-native"), {}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/efs/trn/neuron_cache/c/n-2"),
+        (NodeEnvironment(framework="torch-native"), {"TORCH_NEURONX_NEFF_CACHE_DIR": "/own"}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/own"),
+        (NodeEnvironment(framework="torch-native"), {}, "NEURON_CC_FLAGS", None),
+        (NodeEnvironment(cores=32), {}, "NPROC_PER_NODE", "32"),
+        (NodeEnvironment(), {"A": "of the user"}, "A", "of the user"),
     ],
 )  # fmt: skip
-def test_variables(environment: Environment, own: dict[str, str], name: str, value: str | None) -> None:
+def test_variables(environment: NodeEnvironment, own: dict[str, str], name: str, value: str | None) -> None:
     assert made(environment, own=own, A="of the kind").get(name) == value
 
 
 def test_variables_of_a_member() -> None:
-    found = made(node=Node(NODE.root, NODE.root / "7", index="7"))
+    found = made(node=StageNode(NODE.root, NODE.root / "7", index="7"))
     assert (found["TRN_ARRAY_INDEX"], found["TRN_ARRAY_COUNT"]) == ("7", "4")
 
 
 def test_values_of_a_member() -> None:
-    stage = Stage("train", program=Program((), "/", variables={"TRN_SWEEP_LR": (Place("sweep.lr"),)}))
+    stage = StageSpec("train", program=Program((), "/", variables={"TRN_SWEEP_LR": (Place("sweep.lr"),)}))
     sweep = Sweep(("lr", "a.b"), (("1e-4", "x"), ("$(id)", "y")))
-    job = Job("run-1", "script", (stage,), PLAIN, array="0-1", sweep=sweep)
-    node = Node(NODE.root, NODE.root / "1", index="1")
+    job = JobSpec("run-1", "script", (stage,), PLAIN, array="0-1", sweep=sweep)
+    node = StageNode(NODE.root, NODE.root / "1", index="1")
     at = places(node, job, stage, {})
     assert word(("--lr=", Place("sweep.lr"), Place("sweep.a.b")), at) == "--lr=$(id)y"
     assert variables(node, job, stage, {}, at)["TRN_SWEEP_LR"] == "$(id)"
@@ -129,11 +129,11 @@ def test_trackers_know_the_job(own: dict[str, str], given: dict[str, str], found
 
 
 def test_a_member_is_a_run_of_its_own_and_compiling_is_none() -> None:
-    member = Node(NODE.root, NODE.root / "7", index="7")
+    member = StageNode(NODE.root, NODE.root / "7", index="7")
     found = made(node=member, own=KEY)
     assert (found["WANDB_RUN_ID"], found["WANDB_RUN_GROUP"]) == ("run-1-7", "run-1")
-    stage = Stage("precompile", 2, Program((), "/"))
-    job = Job("run-1", "script", (stage,), PLAIN)
+    stage = StageSpec("precompile", 2, Program((), "/"))
+    job = JobSpec("run-1", "script", (stage,), PLAIN)
     compiling = variables(NODE, job, stage, KEY, places(NODE, job, stage, KEY))
     assert (compiling["WANDB_MODE"], "WANDB_RUN_ID" in compiling) == ("disabled", False)
 
@@ -141,21 +141,21 @@ def test_a_member_is_a_run_of_its_own_and_compiling_is_none() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        (Environment(venv="/no/such", venv_required=True), "there is no virtual environment at /no/such"),
+        (NodeEnvironment(venv="/no/such", venv_required=True), "there is no virtual environment at /no/such"),
         (
-            Environment(venv="~nobody-at-all/x", venv_required=True),
+            NodeEnvironment(venv="~nobody-at-all/x", venv_required=True),
             "its virtual environment was not found on this node",
         ),
-        (Environment(packages=True), "the environment of this job's packages was removed. Submit the job again"),
+        (NodeEnvironment(packages=True), "the environment of this job's packages was removed. Submit the job again"),
     ],
 )
-def test_an_environment_that_is_missing(environment: Environment, message: str) -> None:
+def test_an_environment_that_is_missing(environment: NodeEnvironment, message: str) -> None:
     with pytest.raises(CannotStart, match=message):
         made(environment)
 
 
 def test_an_environment_that_need_not_be() -> None:
-    assert "VIRTUAL_ENV" not in made(Environment(venv="/no/such"))
+    assert "VIRTUAL_ENV" not in made(NodeEnvironment(venv="/no/such"))
 
 
 def test_a_place_that_there_is_not() -> None:
@@ -164,16 +164,16 @@ def test_a_place_that_there_is_not() -> None:
 
 
 def test_ranks_of_copies() -> None:
-    assert copies_here(NODE, Stage("train")) == {0: {}}
-    assert copies_here(NODE, Stage("train", processes=2)) == {
+    assert copies_here(NODE, StageSpec("train")) == {0: {}}
+    assert copies_here(NODE, StageSpec("train", processes=2)) == {
         0: {"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4"},
         1: {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"},
     }
 
 
 def test_one_node_forgets_checkpoints_for_all(tmp_path: Path) -> None:
-    job = Job("a", "k", (), checkpoints=Checkpoints("output", "deep", "step-*", "done", "others", {"kind": "k"}))
-    assert find_checkpoint(Job("a", "k", ()), tmp_path) == ""
+    job = JobSpec("a", "k", (), checkpoints=Checkpoints("output", "deep", "step-*", "done", "others", {"kind": "k"}))
+    assert find_checkpoint(JobSpec("a", "k", ()), tmp_path) == ""
     assert find_checkpoint(job, tmp_path, first=False) == ""
     for step in (1, 2):
         (tmp_path / f"output/deep/step-{step}").mkdir(parents=True)

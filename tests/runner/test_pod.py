@@ -19,7 +19,18 @@ import pytest
 from tests.runner.stages import FILES, program, shell
 from tests.support import file_system, fill
 from trainium_cdk.runner import records
-from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Place, Rule, Stage, Step, to_json
+from trainium_cdk.runner.spec import (
+    Budget,
+    Checkpoints,
+    HealthRules,
+    JobSpec,
+    NodeEnvironment,
+    Place,
+    PrepareStep,
+    Rule,
+    StageSpec,
+    to_json,
+)
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
@@ -63,7 +74,7 @@ def _alone() -> list[str]:
 class Pods:
     """The containers of a job, on a shared file system of their own."""
 
-    def __init__(self, place: Path, runner: Path, job: Job) -> None:
+    def __init__(self, place: Path, runner: Path, job: JobSpec) -> None:
         self.place, self.runner = place, runner
         self.folder = place / "shared/efs/trn/jobs/run-1"
         self.folder.parent.mkdir(parents=True)
@@ -120,8 +131,8 @@ class Pods:
 def pods(tmp_path: Path, runner: Path) -> Any:
     made: list[Pods] = []
 
-    def make(*stages: Stage, **fields: Any) -> Pods:
-        made.append(Pods(tmp_path, runner, Job("run-1", "script", stages, **fields)))
+    def make(*stages: StageSpec, **fields: Any) -> Pods:
+        made.append(Pods(tmp_path, runner, JobSpec("run-1", "script", stages, **fields)))
         return made[-1]
 
     yield make
@@ -136,10 +147,10 @@ def test_what_a_program_gets(pods: Any) -> None:
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]))"
     made = program("python3", (FILES, "/show.py"), odd, (Place("workers"),), (Place("master"),))
     job = pods(
-        Stage("train", 2, made),
+        StageSpec("train", 2, made),
         files={"show.py": show.encode()},
         variables={"OWN": odd},
-        environment=Environment(cores=32, cache="c"),
+        environment=NodeEnvironment(cores=32, cache="c"),
     )
     assert job.run(node=1) == 0, job.out(node=1)
     got, folder, env = json.loads(job.log("train.1"))
@@ -165,7 +176,7 @@ def test_what_a_program_gets(pods: Any) -> None:
     ],
 )
 def test_a_program_that_fails(script: str, again: bool, code: int, own: int, pods: Any) -> None:
-    job = pods(Stage("train", 2, shell(script), again=again))
+    job = pods(StageSpec("train", 2, shell(script), again=again))
     assert job.run(node=1) == code
     assert job.message["code"] == own
     assert "boom" in job.message["last"] or "killed by signal" in job.message["last"]
@@ -177,7 +188,7 @@ def test_a_program_that_fails(script: str, again: bool, code: int, own: int, pod
 
 
 def test_a_program_that_there_is_not(pods: Any) -> None:
-    job = pods(Stage("train", program=program("no-such-program"), again=True))
+    job = pods(StageSpec("train", program=program("no-such-program"), again=True))
     assert job.run() == 64
     assert (job.message["code"], job.message["last"]) == (
         64,
@@ -187,14 +198,14 @@ def test_a_program_that_there_is_not(pods: Any) -> None:
 
 
 def test_a_job_that_is_damaged(pods: Any) -> None:
-    job = pods(Stage("train", program=shell("true")))
+    job = pods(StageSpec("train", program=shell("true")))
     (job.place / "trn/job/..data/job.json").write_text("{")
     assert job.run() == 64
     assert "trn: the job that this pod was given is damaged" in job.out()
 
 
 def test_a_container_that_is_told_to_end_saves_its_state(pods: Any) -> None:
-    job = pods(Stage("train", program=program("python3", (FILES, "/save.py"))), files={"save.py": SAVES.encode()})
+    job = pods(StageSpec("train", program=program("python3", (FILES, "/save.py"))), files={"save.py": SAVES.encode()})
     made = job.start()
     job.says("begins")
     job.tell(made)
@@ -205,7 +216,7 @@ def test_a_container_that_is_told_to_end_saves_its_state(pods: Any) -> None:
 
 
 def test_a_container_that_is_told_to_end_before_its_program_begins(pods: Any) -> None:
-    job = pods(Stage("precompile", 2, shell("true")), Stage("train", 2, shell("echo trains")))
+    job = pods(StageSpec("precompile", 2, shell("true")), StageSpec("train", 2, shell("echo trains")))
     made = job.start()
     job.says("trn: train:")
     job.tell(made)
@@ -215,7 +226,8 @@ def test_a_container_that_is_told_to_end_before_its_program_begins(pods: Any) ->
 
 def test_a_time_limit(pods: Any) -> None:
     job = pods(
-        Stage("train", program=program("python3", (FILES, "/save.py")), seconds=1), files={"save.py": SAVES.encode()}
+        StageSpec("train", program=program("python3", (FILES, "/save.py")), seconds=1),
+        files={"save.py": SAVES.encode()},
     )
     assert job.run() == 124
     assert job.log().endswith("has saved\n")
@@ -224,7 +236,7 @@ def test_a_time_limit(pods: Any) -> None:
 
 def test_several_processes(pods: Any) -> None:
     said = 'echo "rank $RANK $LOCAL_RANK $WORLD_SIZE"; [ "$RANK" != "$BAD" ] || exit 7; [ -z "$BAD" ] || sleep 60'
-    job = pods(Stage("train", 2, shell(said), processes=2), environment=Environment(cores=32))
+    job = pods(StageSpec("train", 2, shell(said), processes=2), environment=NodeEnvironment(cores=32))
     assert job.run(node=1) == 0
     assert sorted(job.log("train.1").splitlines()) == ["rank 2 0 4", "rank 3 1 4"]
     assert "ranks 2 to 3," in job.out(node=1)
@@ -233,7 +245,7 @@ def test_several_processes(pods: Any) -> None:
 
 
 def test_nobody_trains_before_all_have_compiled(pods: Any) -> None:
-    job = pods(Stage("precompile", 2, shell("echo compiles")), Stage("train", 2, shell("echo trains")))
+    job = pods(StageSpec("precompile", 2, shell("echo compiles")), StageSpec("train", 2, shell("echo trains")))
     assert job.run("precompile", 0) == 0
     waits = job.start(node=0)
     time.sleep(1.5)
@@ -255,7 +267,7 @@ def test_nobody_trains_before_all_have_compiled(pods: Any) -> None:
     ],
 )
 def test_what_does_not_compile(script: str, code: int, said: str, pods: Any) -> None:
-    job = pods(Stage("precompile", 1, shell(script)), Stage("train", 1, shell("echo trains")))
+    job = pods(StageSpec("precompile", 1, shell(script)), StageSpec("train", 1, shell("echo trains")))
     assert job.run("precompile") == code
     assert said in job.out("precompile")
     assert (records.marked(job.folder, "precompile", "uid-0", "done") == [0]) is (code == 0)
@@ -265,8 +277,8 @@ def test_what_does_not_compile(script: str, code: int, said: str, pods: Any) -> 
 
 def test_a_budget_ends_a_job_whose_file_system_is_full(pods: Any) -> None:
     """No record can be written of it."""
-    rules, budget = Health(every=0.2), Budget(50.0, 2.0)
-    made = pods(Stage("train", 1, shell("echo trains; exec sleep 100")), health=rules, budget=budget)
+    rules, budget = HealthRules(every=0.2), Budget(50.0, 2.0)
+    made = pods(StageSpec("train", 1, shell("echo trains; exec sleep 100")), health=rules, budget=budget)
     with file_system(made.folder / "state", "4k"):
         fill(made.folder / "state")
         assert made.run() == 66
@@ -280,7 +292,7 @@ def test_a_budget_ends_a_job_whose_file_system_is_full(pods: Any) -> None:
 )
 def test_a_memory_that_is_full(script: str, kills: int, code: int, pods: Any) -> None:
     """Another attempt would need as much."""
-    job = pods(Stage("train", program=shell(f'echo "oom_kill $KILLS" > "$EVENTS"; {script}')))
+    job = pods(StageSpec("train", program=shell(f'echo "oom_kill $KILLS" > "$EVENTS"; {script}')))
     assert job.run(KILLS=str(kills), EVENTS=str(job.place / "memory.events")) == code
     if code == 137:
         assert (job.message["code"], job.message["last"]) == (137, "out of memory")
@@ -288,7 +300,7 @@ def test_a_memory_that_is_full(script: str, kills: int, code: int, pods: Any) ->
 
 def test_a_memory_that_is_full_keeps_the_exception(pods: Any) -> None:
     job = pods(
-        Stage("train", program=shell('echo "oom_kill 1" > "$EVENTS"; echo "ValueError: a worker is gone"; exit 1'))
+        StageSpec("train", program=shell('echo "oom_kill 1" > "$EVENTS"; echo "ValueError: a worker is gone"; exit 1'))
     )
     assert job.run(EVENTS=str(job.place / "memory.events")) == 137
     assert (job.message["last"], job.message["kills"]) == ("out of memory", 1)
@@ -296,14 +308,16 @@ def test_a_memory_that_is_full_keeps_the_exception(pods: Any) -> None:
 
 
 def test_members_of_an_array(pods: Any) -> None:
-    job = pods(Stage("train", program=shell('echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT in $(pwd)"')), array="0-3")
+    job = pods(
+        StageSpec("train", program=shell('echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT in $(pwd)"')), array="0-3"
+    )
     assert job.run(TRN_ARRAY_INDEX="2", TRN_HOST="member-2-") == 0, job.out()
     assert job.log("../2/logs/train.0") == f"I am 2 of 4 in {job.folder}/2/work\n"
 
 
 def test_nodes_go_on_from_the_newest_checkpoint(pods: Any) -> None:
     kept = Checkpoints("output", pattern="step-*", last="done", forget="others")
-    job = pods(Stage("train", 2, shell('echo "from $0"', resume=((Place("checkpoint"),),))), checkpoints=kept)
+    job = pods(StageSpec("train", 2, shell('echo "from $0"', resume=((Place("checkpoint"),),))), checkpoints=kept)
     for step in (9, 10):
         (job.folder / f"output/step-{step}").mkdir(parents=True)
         (job.folder / f"output/step-{step}/done").write_text("x")
@@ -315,7 +329,7 @@ def test_nodes_go_on_from_the_newest_checkpoint(pods: Any) -> None:
 
 
 def test_what_is_prepared(pods: Any) -> None:
-    job = pods(Stage("prepare"), Stage("train", program=shell("true")))
+    job = pods(StageSpec("prepare"), StageSpec("train", program=shell("true")))
     assert job.run("prepare") == 0, job.out("prepare")
     assert job.out("prepare").startswith("trn: prepare: on ip-0, attempt 0, 20")
 
@@ -323,30 +337,32 @@ def test_what_is_prepared(pods: Any) -> None:
 @pytest.mark.parametrize(
     ("step", "code", "said"),
     [
-        (Step("no-such-step"), 64, "trn: this runner knows no step 'no-such-step' of prepare"),
-        (Step("tools", {"names": ["no-such-tool"], "fix": "Build one"}), 64, "no-such-tool"),
+        (PrepareStep("no-such-step"), 64, "trn: this runner knows no step 'no-such-step' of prepare"),
+        (PrepareStep("tools", {"names": ["no-such-tool"], "fix": "Build one"}), 64, "no-such-tool"),
         (
-            Step("tools", {"no": "argument"}),
+            PrepareStep("tools", {"no": "argument"}),
             1,
             "trn: the runner failed, which is a fault of it: TypeError in prepare/main.py:",
         ),
     ],
 )
-def test_what_cannot_be_prepared(step: Step, code: int, said: str, pods: Any) -> None:
-    job = pods(Stage("prepare"), Stage("train", program=shell("true")), prepare=(step,))
+def test_what_cannot_be_prepared(step: PrepareStep, code: int, said: str, pods: Any) -> None:
+    job = pods(StageSpec("prepare"), StageSpec("train", program=shell("true")), prepare=(step,))
     assert job.run("prepare") == code, job.out("prepare")
     assert said in job.log("prepare.0")
     assert "Traceback" not in job.out("prepare")
 
 
 def test_a_path_that_there_is_not(pods: Any) -> None:
-    job = pods(Stage("prepare"), Stage("train", program=shell("true")), require=((Place("root"), "/efs/no 'such'"),))
+    job = pods(
+        StageSpec("prepare"), StageSpec("train", program=shell("true")), require=((Place("root"), "/efs/no 'such'"),)
+    )
     assert job.run("prepare") == 64
     assert job.message["last"] == "there is no /efs/no 'such' on the cluster. Check the path"
 
 
 def test_versions_that_do_not_work_together(pods: Any) -> None:
-    environment = Environment(rules=(Rule(("", ""), ("", ""), "use another image"),), checks="refuse")
-    job = pods(Stage("train", program=shell("echo trains")), environment=environment)
+    environment = NodeEnvironment(rules=(Rule(("", ""), ("", ""), "use another image"),), checks="refuse")
+    job = pods(StageSpec("train", program=shell("echo trains")), environment=environment)
     assert job.run(TRN_SYS_ROOT="/no/such/place") == 64
     assert "the Neuron driver is not loaded" in job.message["last"]

@@ -30,7 +30,7 @@ given = json.loads(sys.argv[1])
 for name in ("SAVING_SECONDS", "LIMIT_SECONDS", "_OTHERS_SECONDS"):
     setattr(process, name, given["patience"])
 given.pop("patience")
-starts = [process.Start(words, given["folder"], {**os.environ, **each}) for words, each in given["starts"]]
+starts = [process.ProgramStart(words, given["folder"], {**os.environ, **each}) for words, each in given["starts"]]
 output = Output(Path(given["log"]) if given["log"] else None)
 try:
     ended = process.run(starts, output, passes_on=given["passes_on"], seconds=given["seconds"], looks_for=given["looks_for"])

@@ -12,7 +12,7 @@ import pytest
 
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.collecting import Said
-from trainium_cdk.runner.records import Failure, State, Submitted
+from trainium_cdk.runner.records import Failure, State, SubmittedRecord
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_is_no_file_is_not_opened(make: Any, job: Path) -> None:
 def test_a_submission(job: Path) -> None:
     assert records.submitted(job) is None
     (job / "submitted.json").write_text(json.dumps({"numbers": {"train": "41"}, "digest": "a", "cluster": "i-1"}))
-    assert records.submitted(job) == Submitted({"train": "41"}, "a", "i-1")
+    assert records.submitted(job) == SubmittedRecord({"train": "41"}, "a", "i-1")
     (job / "submitted.json").write_text(json.dumps({"numbers": {"train": ["41"]}}))
     assert records.submitted(job) is None
 

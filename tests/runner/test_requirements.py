@@ -23,14 +23,14 @@ from trainium_cdk.jobs import Script, fetching
 from trainium_cdk.requirements import Requirements, read
 from trainium_cdk.runner.prepare.bases import activate
 from trainium_cdk.runner.prepare.requirements import explain, secrets
-from trainium_cdk.runner.spec import Step
+from trainium_cdk.runner.spec import PrepareStep
 
 ENGINES = ["slurm", "eks"]
 TOKEN = "t0ken-of-mine"
 SECOND = {"einops.py": "V = 2\n"}
 
 
-def steps(given: Requirements, engine: str = "slurm", workdir: Any = None) -> tuple[Step, ...]:
+def steps(given: Requirements, engine: str = "slurm", workdir: Any = None) -> tuple[PrepareStep, ...]:
     return fetching.requirements(given, workdir, on(engine), None)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runner.preparing import Cluster
 from tests.runner.test_checkpoints import NXD, TITAN, TORCH, TRAINER, torch_file
-from trainium_cdk.runner.spec import Checkpoints, Step
+from trainium_cdk.runner.spec import Checkpoints, PrepareStep
 
 SCRIPT = Checkpoints("checkpoints")
 THERE = "trn: everything is already fetched\n"
@@ -202,9 +202,11 @@ def test_a_job_of_another_kind(record: object, message: str, cluster: Cluster) -
 
 def test_it_is_refused_also_where_something_else_is_to_be_fetched(cluster: Cluster) -> None:
     steps = (
-        Step("prefix", {"name": "set", "uri": "s3://b/x/"}),
-        Step("modules", {"names": ("no_such_module",), "fix": ""}),  # of packages that are not there yet
-        Step("files", {"folder": "/none", "pattern": "x", "count": 1, "fix": "", "says": "job a has written none"}),
+        PrepareStep("prefix", {"name": "set", "uri": "s3://b/x/"}),
+        PrepareStep("modules", {"names": ("no_such_module",), "fix": ""}),  # of packages that are not there yet
+        PrepareStep(
+            "files", {"folder": "/none", "pattern": "x", "count": 1, "fix": "", "says": "job a has written none"}
+        ),
     )
     assert cluster.prepare(cluster.write(steps[:2]), "check") == (3, "")
     assert cluster.prepare(cluster.write(steps), "check") == (64, "trn: job a has written none\n")

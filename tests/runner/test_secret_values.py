@@ -20,7 +20,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Script
 from trainium_cdk.runner import secret_values
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.spec import Environment, Stage
+from trainium_cdk.runner.spec import NodeEnvironment, StageSpec
 
 ARN = "arn:aws:secretsmanager:us-east-1:111122223333:secret:wandb-AbCdEf"
 WHOLE = '{"key": "of-json", "port": 8080, "list": []}'
@@ -165,11 +165,11 @@ def test_a_job_has_the_value_and_its_folder_the_reference(
 ) -> None:
     jobs = Jobs(slurm, tmp_path)
     path = f"{slurm.node_env()['PATH']}:{Path(sys.executable).parent}"
-    where = Environment(region="us-east-1")
+    where = NodeEnvironment(region="us-east-1")
     said = {}
     for reference in ("ssm:/team/token", "ssm:/none"):
         job = jobs.job(
-            Stage("train", program=shell('test "$TOKEN" = of-ssm && echo it is there')), variables={"TOKEN": reference}, environment=where
+            StageSpec("train", program=shell('test "$TOKEN" = of-ssm && echo it is there')), variables={"TOKEN": reference}, environment=where
         )  # fmt: skip
         sent = jobs.submit(job, env={**local_aws.env, "PATH": path})
         said[reference] = (sent.ended().code, sent.log("train.0"))

@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk.runner import spec
-from trainium_cdk.runner.spec import Job, Only, Place, Program, SpecError, Stage, Word, from_json, to_json
+from trainium_cdk.runner.spec import JobSpec, Only, Place, Program, SpecError, StageSpec, Word, from_json, to_json
 from trainium_cdk.runner.words import UnknownPlace, resolve
 
 JOB = Place("job")
 JOBS = [
-    Job("run-1", "script", (Stage("train", 2, Program(("python3", (JOB, "/a b")), (JOB, "/work"))),)),
-    Job(
+    JobSpec("run-1", "script", (StageSpec("train", 2, Program(("python3", (JOB, "/a b")), (JOB, "/work"))),)),
+    JobSpec(
         "run-2",
         "script",
-        (Stage("train", program=Program(("x",), "/", ("--resume", (Place("checkpoint"),)), {"A": "$B", "C": (JOB,)}), seconds=60),),
+        (StageSpec("train", program=Program(("x",), "/", ("--resume", (Place("checkpoint"),)), {"A": "$B", "C": (JOB,)}), seconds=60),),
         files={"run.sh": b"\x00\xff"},
         variables={"QUOTES": "'\"\n$(x)"},
         checkpoints=spec.Checkpoints("output", pattern="ckpt_*.pt", last="zip", same={"phase": "1"}),
         slurm=spec.Slurm("compute1", "cpu", "i-1", restarts=3),
-        prepare=(spec.Step("source", {"name": "x", "deep": [1, {"a": None}]}),),
-        environment=spec.Environment(rules=(spec.Rule(("1", ""), ("2", "3"), "words"),)),
+        prepare=(spec.PrepareStep("source", {"name": "x", "deep": [1, {"a": None}]}),),
+        environment=spec.NodeEnvironment(rules=(spec.Rule(("1", ""), ("2", "3"), "words"),)),
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.id)
-def test_a_job_returns_from_json(job: Job) -> None:
-    assert from_json(Job, json.loads(json.dumps(to_json(job)))) == job
+def test_a_job_returns_from_json(job: JobSpec) -> None:
+    assert from_json(JobSpec, json.loads(json.dumps(to_json(job)))) == job
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_a_job_returns_from_json(job: Job) -> None:
 )
 def test_what_is_no_job(value: object, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        from_json(Job, value)
+        from_json(JobSpec, value)
 
 
 def test_an_older_version_reads_a_newer_record() -> None:
     assert from_json(
-        Job, {"id": "a", "kind": "k", "stages": [{"name": "t", "new": 1}], "more": {}}, strict=False
-    ) == Job("a", "k", (Stage("t"),))
+        JobSpec, {"id": "a", "kind": "k", "stages": [{"name": "t", "new": 1}], "more": {}}, strict=False
+    ) == JobSpec("a", "k", (StageSpec("t"),))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.runner.stages import FILES, JOB, Jobs, Sent, program, shell
 from tests.support import begins_again, swept, until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.slurm import seconds
-from trainium_cdk.runner.spec import Checkpoints, Environment, Place, Rule, Stage
+from trainium_cdk.runner.spec import Checkpoints, NodeEnvironment, Place, Rule, StageSpec
 
 SHOW = """
 import json, os, sys
@@ -55,7 +55,7 @@ def test_what_a_program_gets(jobs: Jobs) -> None:
         2,
         files={"show.py": SHOW.encode()},
         variables={"OWN": odd, "NEURON_CC_FLAGS": "-O1"},
-        environment=Environment(cores=32, cache="mine"),
+        environment=NodeEnvironment(cores=32, cache="mine"),
     )
     assert sent.ended().code == 0, sent.log()
     told = [*shown(sent.log("train.0")), *shown(sent.log("train.1"))]  # srun cuts long lines
@@ -77,7 +77,7 @@ def test_what_a_program_gets(jobs: Jobs) -> None:
 
 def test_each_of_several_processes_has_its_rank(jobs: Jobs) -> None:
     sent = jobs.submit(
-        jobs.job(Stage("train", 2, shell('echo "rank $RANK $LOCAL_RANK $WORLD_SIZE $NODE_RANK"'), processes=2))
+        jobs.job(StageSpec("train", 2, shell('echo "rank $RANK $LOCAL_RANK $WORLD_SIZE $NODE_RANK"'), processes=2))
     )
     assert sent.ended().code == 0, sent.log()
     assert sorted(re.findall(r"rank (.*)", sent.log())) == ["0 0 4 0", "1 1 4 0", "2 0 4 1", "3 1 4 1"]
@@ -130,7 +130,7 @@ def test_a_job_that_is_cancelled_saves_its_state(jobs: Jobs) -> None:
 @pytest.mark.sweep
 def test_a_job_whose_time_is_over(jobs: Jobs) -> None:
     """Slurm's limit is in minutes."""
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("sleep 600"), seconds=1)))
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("sleep 600"), seconds=1)))
     state = sent.ended()
     assert (state.code, state.why, sent.left()) == (143, "TIMEOUT", "TIMEOUT")
 
@@ -152,7 +152,7 @@ def test_a_signal_is_no_success(whom: str, jobs: Jobs) -> None:
 
 
 def test_what_no_submission_has_recorded_does_not_run(jobs: Jobs) -> None:
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     jobs.record(sent, train="999999")
     assert sent.left() == "FAILED"
     assert "is not a stage of this job: its submission was interrupted. Nothing was run" in sent.log()
@@ -162,7 +162,7 @@ def test_what_no_submission_has_recorded_does_not_run(jobs: Jobs) -> None:
 @pytest.mark.parametrize("older", [False, True])
 def test_a_record_that_comes_late(older: bool, jobs: Jobs) -> None:
     """Also that of a stage which Slurm had lost: until then, the record has the number of the lost one."""
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     if older:
         jobs.record(sent, train="0")
     until_running(jobs, sent)
@@ -182,7 +182,7 @@ def test_what_has_completed_does_not_run_again(jobs: Jobs) -> None:
     sent = jobs.train(shell("echo trains; sleep 1"))
     assert sent.ended().code == 0
     assert sent.left() == "COMPLETED"
-    again = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    again = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     number = again.numbers["train"]
     (again.folder / "state/train.json").write_text(
         json.dumps({"state": "ended", "number": number, "code": 0, "at": 1.0, "nodes": "x"})
@@ -194,7 +194,7 @@ def test_what_has_completed_does_not_run_again(jobs: Jobs) -> None:
 
 
 def test_what_was_cancelled_does_not_run_again(jobs: Jobs) -> None:
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     (sent.folder / "cancelled").touch()
     jobs.record(sent)
     assert sent.left() == "CANCELLED"
@@ -269,7 +269,7 @@ def test_restarts_end(jobs: Jobs) -> None:
 def test_all_nodes_go_on_from_the_same_checkpoint(jobs: Jobs) -> None:
     kept = Checkpoints("output", pattern="step-*", last="done", forget="others", same={"kind": "script", "tp": "8"})
     made = shell('echo "from $0"', resume=((Place("checkpoint"),),))
-    job = jobs.job(Stage("train", 2, made), checkpoints=kept)
+    job = jobs.job(StageSpec("train", 2, made), checkpoints=kept)
     output = jobs.trn / "jobs" / job.id / "output"
     for name, content in (("step-9", "x"), ("step-10", "x"), ("step-11", "")):
         (output / name).mkdir(parents=True)
@@ -287,8 +287,8 @@ PRECOMPILES = 'echo "Total graphs: 3"; echo "Total failed compilations: $FAILED"
 @pytest.mark.parametrize("failed", [0, 2])
 def test_what_has_compiled_trains_in_the_same_allocation(failed: int, jobs: Jobs) -> None:
     job = jobs.job(
-        Stage("precompile", 2, shell(PRECOMPILES)),
-        Stage("train", 2, shell('echo "trains on $SLURM_JOB_ID"')),
+        StageSpec("precompile", 2, shell(PRECOMPILES)),
+        StageSpec("train", 2, shell('echo "trains on $SLURM_JOB_ID"')),
         variables={"FAILED": str(failed)},
     )
     sent = jobs.submit(job)
@@ -315,7 +315,9 @@ def test_what_has_compiled_trains_in_the_same_allocation(failed: int, jobs: Jobs
 def test_nodes_that_have_compiled_do_not_compile_again(moved: bool, jobs: Jobs) -> None:
     """After a requeue the stage precompile runs again exactly where its record has other nodes."""
     again = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" = 1 ] || sleep 600'
-    sent = jobs.submit(jobs.job(Stage("precompile", 1, shell("echo compiles")), Stage("train", 1, shell(again))))
+    sent = jobs.submit(
+        jobs.job(StageSpec("precompile", 1, shell("echo compiles")), StageSpec("train", 1, shell(again)))
+    )
     sent.says("attempt 0")
     number, nodes = sent.numbers["train"], sent.running().nodes
     jobs.slurm.run(["scontrol", "requeue", number])
@@ -337,7 +339,9 @@ def test_the_time_limit_is_counted_from_the_beginning_of_the_training(jobs: Jobs
     go = tmp_path / "go"
     waits = shell(f"until [ -e {go} ]; do sleep 0.1; done")
     sent = jobs.submit(
-        jobs.job(Stage("precompile", 1, waits), Stage("train", 1, shell("echo trains; sleep 600"), seconds=1800))
+        jobs.job(
+            StageSpec("precompile", 1, waits), StageSpec("train", 1, shell("echo trains; sleep 600"), seconds=1800)
+        )
     )
     sent.running("precompile")
     assert left(sent) > 8000
@@ -349,7 +353,7 @@ def test_the_time_limit_is_counted_from_the_beginning_of_the_training(jobs: Jobs
 @pytest.mark.sweep
 def test_slurm_itself_ends_a_training_that_has_compiled_and_takes_too_long(jobs: Jobs) -> None:
     sent = jobs.submit(
-        jobs.job(Stage("precompile", 1, shell("true")), Stage("train", 1, shell("sleep 600"), seconds=1))
+        jobs.job(StageSpec("precompile", 1, shell("true")), StageSpec("train", 1, shell("sleep 600"), seconds=1))
     )
     state = sent.ended()
     assert (state.code, state.why, sent.left()) == (143, "TIMEOUT", "TIMEOUT")
@@ -357,7 +361,7 @@ def test_slurm_itself_ends_a_training_that_has_compiled_and_takes_too_long(jobs:
 
 def test_what_slurm_starts_before_prepare_has_completed_does_not_run(jobs: Jobs) -> None:
     """A controller that crashed takes a number that it has forgotten for that of a job that has completed (22.05)."""
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     records.write_state(sent.folder, "prepare", records.State("ended", "999999", code=64))
     jobs.record(sent, prepare="999999")
     assert sent.left() == "FAILED"
@@ -367,7 +371,7 @@ def test_what_slurm_starts_before_prepare_has_completed_does_not_run(jobs: Jobs)
 
 def test_members_of_an_array(jobs: Jobs) -> None:
     said = 'echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT in $(pwd)"; [ "$TRN_ARRAY_INDEX" != 4 ]'
-    sent = jobs.submit(jobs.job(Stage("train", program=shell(said)), array="0,4%2"))
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell(said)), array="0,4%2"))
     for index, code in (("0", 0), ("4", 1)):
         member = type(sent)(jobs.slurm, sent.folder / index, sent.numbers)
         assert member.ended().code == code
@@ -387,8 +391,8 @@ def test_versions_that_do_not_work_together(checks: str, code: int, said: str, j
     (tmp_path / "dpkg-query").write_text("#!/bin/sh\necho 2.30.51.0-abc\n")
     (tmp_path / "dpkg-query").chmod(0o755)
     rule = Rule(("2.28", ""), ("", "2.33"), "use another image")
-    env = Environment(cores=2, rules=(rule,), checks=checks)
-    job = jobs.job(Stage("train", program=shell("echo trains")), environment=env)
+    env = NodeEnvironment(cores=2, rules=(rule,), checks=checks)
+    job = jobs.job(StageSpec("train", program=shell("echo trains")), environment=env)
     path = f"{tmp_path}:{jobs.slurm.node_env()['PATH']}"
     sent = jobs.submit(job, env={"TRN_SYS_ROOT": str(tmp_path), "PATH": path})
     assert sent.ended().code == code
@@ -398,7 +402,7 @@ def test_versions_that_do_not_work_together(checks: str, code: int, said: str, j
 
 
 def test_a_virtual_environment_that_there_is_not(jobs: Jobs) -> None:
-    sent = jobs.train(shell("echo trains"), environment=Environment(venv="~/no-such", venv_required=True))
+    sent = jobs.train(shell("echo trains"), environment=NodeEnvironment(venv="~/no-such", venv_required=True))
     assert (sent.ended().code, "trn: there is no virtual environment at " in sent.log()) == (64, True)
 
 
@@ -408,13 +412,13 @@ def test_a_virtual_environment(jobs: Jobs) -> None:
     (place / "bin/activate").touch()
     (place / "bin/mine").write_text('#!/bin/sh\necho "in $VIRTUAL_ENV"\n')
     (place / "bin/mine").chmod(0o755)
-    sent = jobs.train(program("mine"), environment=Environment(venv="~/own", venv_required=True))
+    sent = jobs.train(program("mine"), environment=NodeEnvironment(venv="~/own", venv_required=True))
     assert sent.ended().code == 0, sent.log()
     assert f"in {place.resolve()}" in sent.log()
 
 
 def test_what_is_prepared(jobs: Jobs) -> None:
-    sent = jobs.submit(jobs.job(Stage("prepare"), Stage("train", program=shell("echo trains"))))
+    sent = jobs.submit(jobs.job(StageSpec("prepare"), StageSpec("train", program=shell("echo trains"))))
     assert sent.ended("prepare").code == 0, sent.log("prepare")
     assert sent.ended().code == 0
     assert sent.left("prepare") == "COMPLETED"
@@ -422,7 +426,7 @@ def test_what_is_prepared(jobs: Jobs) -> None:
 
 def test_a_disk_on_which_it_cannot_begin_is_told(jobs: Jobs) -> None:
     """Before it can write down anything of itself."""
-    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    sent = jobs.submit(jobs.job(StageSpec("train", program=shell("echo trains"))), record=False)
     (sent.folder / "state").rmdir()
     (sent.folder / "state").touch()
     jobs.record(sent)

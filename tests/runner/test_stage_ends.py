@@ -15,7 +15,7 @@ import pytest
 from tests.runner.stages import program
 from trainium_cdk.runner import layout, records
 from trainium_cdk.runner.records import State
-from trainium_cdk.runner.spec import Job, Slurm, Stage
+from trainium_cdk.runner.spec import JobSpec, Slurm, StageSpec
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
@@ -171,10 +171,10 @@ def stage(
     job: Path, srun: str, *, restarts: int | None = None, **given: str | bytes
 ) -> subprocess.CompletedProcess[str]:
     """The stage `train`, which is Slurm's job 41, with two tasks on each of its two nodes; with scripts in the place of programs."""
-    made = Job(
+    made = JobSpec(
         "run-1",
         "script",
-        (Stage("train", 2, program("true"), processes=2),),
+        (StageSpec("train", 2, program("true"), processes=2),),
         slurm=Slurm("q", "q", "c", restarts=restarts),
     )
     layout.lay_out(job, made)

@@ -17,7 +17,7 @@ from trainium_cdk.runner.head.requeued import just_ended
 from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
-from trainium_cdk.runner.spec import Job, Stage
+from trainium_cdk.runner.spec import JobSpec, StageSpec
 
 
 def row(state: str, reason: str = "None", **changes: str) -> Row:
@@ -163,7 +163,7 @@ def test_a_stage_that_has_just_ended_is_not_lost(array: str, tmp_path: Path, mon
 PREPARES = ["--job-name=j:prepare", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
 TRAINS = ["--job-name=j:train", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
 WHOLE = ["--exclusive", "--mem=0", "--requeue", "--open-mode=append"]
-STAGES = (Stage("prepare"), Stage("precompile"), Stage("train"))
+STAGES = (StageSpec("prepare"), StageSpec("precompile"), StageSpec("train"))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ STAGES = (Stage("prepare"), Stage("precompile"), Stage("train"))
         ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "prepare", ["--partition=cpu"], ["--constraint"]),
         ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "train", ["--partition=compute1", "--constraint=a&b"], []),
         ({"slurm": on_slurm(account="vision", qos="high")}, "prepare", ["--account=vision", "--qos=high"], []),
-        ({"stages": (Stage("precompile"),)}, "precompile", ["--job-name=j:precompile", "--output=/j/logs/precompile.log"], ["--time"]),
-        ({"stages": (Stage("train"),), "array": "0-9%2"}, "train", ["--array=0-9%2", "--output=/j/logs/%a.log"], ["--output=/j/logs/train.log"]),
-        ({"stages": (Stage("train", 4, processes=2, seconds=129_690),)}, "train", ["--nodes=4", "--ntasks-per-node=2", "--time=36:01:30"], []),
-        ({"stages": (STAGES[1], Stage("train", seconds=5400))}, "train", ["--time=3:30:00"], []),
+        ({"stages": (StageSpec("precompile"),)}, "precompile", ["--job-name=j:precompile", "--output=/j/logs/precompile.log"], ["--time"]),
+        ({"stages": (StageSpec("train"),), "array": "0-9%2"}, "train", ["--array=0-9%2", "--output=/j/logs/%a.log"], ["--output=/j/logs/train.log"]),
+        ({"stages": (StageSpec("train", 4, processes=2, seconds=129_690),)}, "train", ["--nodes=4", "--ntasks-per-node=2", "--time=36:01:30"], []),
+        ({"stages": (STAGES[1], StageSpec("train", seconds=5400))}, "train", ["--time=3:30:00"], []),
         ({"slurm": on_slurm(options=("--begin=now+7", "--dep=afterany:5"))}, "train", ["--begin=now+7", "--dependency=afterany:5", "--kill-on-invalid-dep=yes"], ["--dep=afterany:5"]),
         ({"slurm": on_slurm(options=("--begin=now+7",))}, "prepare", [], ["--begin"]),
     ],
@@ -193,7 +193,7 @@ def test_options(changes: dict[str, Any], stage: str, has: list[str], lacks: lis
 
 
 def test_a_job_waits_for_all_that_it_must() -> None:
-    made: Job = job("j", slurm=on_slurm(options=("--dependency=singleton", "--begin=16:00")))
+    made: JobSpec = job("j", slurm=on_slurm(options=("--dependency=singleton", "--begin=16:00")))
     found = sbatch.options(made, made.stages, Path("/j"), after="afterok:7")
     assert found[-3:] == ["--begin=16:00", "--dependency=afterok:7,singleton", "--kill-on-invalid-dep=yes"]
 
@@ -211,7 +211,7 @@ def test_a_job_waits_for_all_that_it_must() -> None:
     ],
 )
 def test_the_limit_of_an_allocation(own: int | None, compiles: bool, most: float | None, expected: int | None) -> None:
-    stages = (*([Stage("precompile")] if compiles else []), Stage("train", seconds=own))
+    stages = (*([StageSpec("precompile")] if compiles else []), StageSpec("train", seconds=own))
     assert sbatch.time_limit(stages, most) == expected
 
 

@@ -308,10 +308,10 @@ def test_any_record_is_read_without_an_error(world: World, written: dict[str, st
     for name, text in written.items():
         (world.jobs / "j-1/state").mkdir(parents=True, exist_ok=True)
         (world.jobs / "j-1" / name).write_text(text, errors="replace")
-    for asked in (requests.ListJobs(), requests.Status("j-1"), requests.ReadLog("j-1"), requests.Settings("j-1")):
+    for asked in (requests.ListJobs(), requests.Status("j-1"), requests.ReadLog("j-1"), requests.JobSettings("j-1")):
         told = json.dumps(ask.answer(json.dumps(requests.write_request(CLUSTER, asked))))
         assert told.startswith('{"answer"') or '"kind": "unknown"' in told or "has no stage" in told
-        assert "\\u001b" not in told or isinstance(asked, requests.Settings)
+        assert "\\u001b" not in told or isinstance(asked, requests.JobSettings)
     for job in listed(answers.list_jobs(CLUSTER, requests.ListJobs())):
         assert job.stages
         assert job.to_dict()["state"]

@@ -17,7 +17,7 @@ from tests.jobs.conftest import slurm
 from tests.runner.asking import CLUSTER, WAITS, Head, job, on_slurm, paused
 from tests.support import until
 from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs, write_request
-from trainium_cdk.runner.spec import Environment, Place
+from trainium_cdk.runner.spec import NodeEnvironment, Place
 
 __all__ = ["paused", "slurm"]
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "LOST", "TIMEOUT", "OUT_OF_MEMORY"}
@@ -301,7 +301,7 @@ def test_an_account_needs_accounting(head: Head) -> None:
 
 
 def test_an_unfinished_bootstrap_is_reported(head: Head) -> None:
-    made = job("venv-1", environment=Environment(venv="~/not_there_yet", venv_required=True))
+    made = job("venv-1", environment=NodeEnvironment(venv="~/not_there_yet", venv_required=True))
     assert head.refused(made).endswith(
         "/not_there_yet: the head node's bootstrap has not finished, or failed. Its log is /var/log/trn-bootstrap.log there"
     )

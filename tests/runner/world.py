@@ -159,7 +159,7 @@ class World:
 
     @staticmethod
     def _submitted(job: Path, numbers: dict[str, str], cluster: str = CLUSTER.identity) -> None:
-        record = records.Submitted(numbers, "d", cluster, 1700000000.0)
+        record = records.SubmittedRecord(numbers, "d", cluster, 1700000000.0)
         files.write_json(job / "submitted.json", dataclasses.asdict(record))
 
 

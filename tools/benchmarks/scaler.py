@@ -141,7 +141,7 @@ def measure(endpoint: str) -> dict[str, float]:
     import boto3
     import botocore
 
-    from trainium_cdk.eks.scaler.function import Settings, Supplier
+    from trainium_cdk.eks.scaler.function import ScalerSettings, Supplier
     from trainium_cdk.eks.scaler.kubernetes import Kubernetes
     from trainium_cdk.eks.scaler.model import Limits
     from trainium_cdk.eks.scaler.observe import GroupSettings
@@ -161,7 +161,7 @@ def measure(endpoint: str) -> dict[str, float]:
     data = base64.b64encode(any_authority.encode()).decode()
     kubernetes = Counted({"name": "large", "endpoint": endpoint, "certificateAuthority": {"data": data}}, session)
     groups = tuple(GroupSettings(f"g{i}", f"g{i}", "trn1.32xlarge", (16, 8)) for i in range(GROUPS))
-    settings = Settings(
+    settings = ScalerSettings(
         "large", "training", (_DEVICE, "vpc.amazonaws.com/efa"), "trainium-cdk/node-group", True, Limits(), groups
     )
     before = peak()

@@ -25,19 +25,19 @@ _AT: KeyPath = ("eks", "system", "instance_type")
 RULES = Rules()
 
 
-class Wanted(NamedTuple):
+class StartedPod(NamedTuple):
     """A pod on the system nodes, and what it does, as a sentence says it."""
 
     what: str
     room: Room
 
 
-class Asked(NamedTuple):
+class SystemPods(NamedTuple):
     """What system nodes must hold: pods of each node, pods of which there are some in all, and the pods that `trn` starts."""
 
     own: tuple[Pod, ...]
     shared: tuple[Pod, ...]
-    started: tuple[Wanted, ...]
+    started: tuple[StartedPod, ...]
 
 
 @RULES.add
@@ -47,7 +47,7 @@ def small_system_nodes(env: Environment) -> Iterator[Problem]:
     if kind is None:
         return
     brought = partial(pods().installed, env.eks_parts)
-    asked = Asked(brought("every"), brought("system"), started(env.eks.prepare_memory_gib))
+    asked = SystemPods(brought("every"), brought("system"), started(env.eks.prepare_memory_gib))
     if not (found := _without_room(asked, kind, system.nodes)):
         return
     wanted, free = found
@@ -64,7 +64,7 @@ def small_system_nodes(env: Environment) -> Iterator[Problem]:
     )
 
 
-def started(gib: int | None) -> tuple[Wanted, ...]:
+def started(gib: int | None) -> tuple[StartedPod, ...]:
     """The pods that `trn` starts on system nodes, the largest first.
 
     Args:
@@ -73,22 +73,22 @@ def started(gib: int | None) -> tuple[Wanted, ...]:
     facts = pods().helpers
     largest = max((facts.prepare.helper(fetches, gib) for fetches in facts.prepare.memory), key=lambda h: h.memory)
     return (
-        Wanted("the pod that fetches a job's models (`prepare`)", Room(largest.cpu, largest.memory)),
-        Wanted("TensorBoard", Room(facts.tensorboard.cpu, facts.tensorboard.memory)),
-        Wanted("the pod that reads a job's files (trn logs)", Room(facts.reader.cpu, facts.reader.memory)),
+        StartedPod("the pod that fetches a job's models (`prepare`)", Room(largest.cpu, largest.memory)),
+        StartedPod("TensorBoard", Room(facts.tensorboard.cpu, facts.tensorboard.memory)),
+        StartedPod("the pod that reads a job's files (trn logs)", Room(facts.reader.cpu, facts.reader.memory)),
     )
 
 
-def _without_room(asked: Asked, kind: Machine, nodes: int) -> tuple[Wanted, list[Room]] | None:
+def _without_room(asked: SystemPods, kind: Machine, nodes: int) -> tuple[StartedPod, list[Room]] | None:
     """The first pod that no node has room for, and what the nodes have left; None if all have."""
     left = pods().allocatable(kind).less(_sum(asked.own))
     free = [left] * nodes
     if min(left) < 0:
-        return Wanted("the pods of each node", _sum(asked.own)), free
+        return StartedPod("the pods of each node", _sum(asked.own)), free
     for pod in asked.shared:
         for _ in range(pod.count):
             if not (after := placed(free, pod.room, kind)):
-                return Wanted(pod.name, pod.room), free
+                return StartedPod(pod.name, pod.room), free
             free = after
     return next(((w, free) for w in asked.started if not any(node.holds(w.room) for node in free)), None)
 
@@ -102,7 +102,7 @@ def placed(free: Sequence[Room], wanted: Room, kind: Machine) -> list[Room]:
     return [node.less(wanted) if i == best else node for i, node in enumerate(free)]
 
 
-def _fix(system: SystemNodes, asked: Asked, wanted: Wanted, free: Iterable[Room]) -> str:
+def _fix(system: SystemNodes, asked: SystemPods, wanted: StartedPod, free: Iterable[Room]) -> str:
     kinds = {name: kind for name in (system.instance_type, *LARGER) if (kind := machine(name))}
     larger = (name for name, kind in kinds.items() if not _without_room(asked, kind, system.nodes))
     ways = [f"write instance_type: {found}" for found in [*larger][:1]]

@@ -60,11 +60,11 @@ def _official_image(env: Environment) -> str:
     Raises:
         TrnError: the region has none, or the request to AWS failed.
     """
-    from trainium_cdk.checks.live import Aws, Target
+    from trainium_cdk.checks.live import Aws, CheckTarget
     from trainium_cdk.checks.live.parallelcluster import fetch_parallelcluster
 
     try:
-        images = fetch_parallelcluster(Target(env, SLURM.name), Aws(env.region))
+        images = fetch_parallelcluster(CheckTarget(env, SLURM.name), Aws(env.region))
     except AwsError as e:
         raise TrnError(f"cannot list ParallelCluster's images in {env.region}: {e}") from None
     if not images:

@@ -85,10 +85,10 @@ def capacity(
 
 def _on_demand(environment: Environment, kind: str, regions: Iterable[str]) -> dict[str, Quote]:
     """Region -> the on-demand price of an instance type there; unknown where AWS sells it in capacity blocks alone."""
-    from trainium_cdk.checks.live.model import Quote, Target
+    from trainium_cdk.checks.live.model import CheckTarget, Quote
 
     engine = next(iter(environment.engines), "")
-    quotes = {r: Target(environment.model_copy(update={"region": r}), engine).quote(kind) for r in regions}
+    quotes = {r: CheckTarget(environment.model_copy(update={"region": r}), engine).quote(kind) for r in regions}
     return {region: Quote() if quote.capacity_block else quote for region, quote in quotes.items()}
 
 

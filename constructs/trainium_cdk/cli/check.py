@@ -12,7 +12,7 @@ from trainium_cdk.cli.options import EnvFile, Json, engine_of
 from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, with_sandbox
 
 if TYPE_CHECKING:
-    from trainium_cdk.checks.live import Report, Target
+    from trainium_cdk.checks.live import CheckReport, CheckTarget
     from trainium_cdk.problems import Level
     from trainium_cdk.settings import Environment
 
@@ -89,10 +89,10 @@ def _check_account(
     strict: bool,
 ) -> int:
     """Print a report for each stack, or the policy that its checks need; the exit code."""
-    from trainium_cdk.checks.live import Target, checks_of, examine, policy
+    from trainium_cdk.checks.live import CheckTarget, checks_of, examine, policy
     from trainium_cdk.checks.live.model import QUALIFIER
 
-    targets = [Target(environment, engine, qualifier=qualifier or QUALIFIER) for engine in engines]
+    targets = [CheckTarget(environment, engine, qualifier=qualifier or QUALIFIER) for engine in engines]
     if print_policy:
         _echo_each([policy(target, checks_of(target.engine)) for target in targets])
         return 0
@@ -121,7 +121,7 @@ def _echo_each(found: list[Any]) -> None:
     echo_json(found[0] if len(found) == 1 else found)
 
 
-def _show(report: Report, target: Target) -> None:
+def _show(report: CheckReport, target: CheckTarget) -> None:
     """Print a table on a terminal; elsewhere a line for each finding, and one for its fix."""
     from rich.console import Console
     from rich.table import Table

@@ -13,14 +13,14 @@ import typer
 from trainium_cdk.cli.named import as_given
 from trainium_cdk.cli.options import Target, at, backend, on_cluster
 from trainium_cdk.cli.output import log, status_when_interrupted
-from trainium_cdk.cli.progress import Progress, size
+from trainium_cdk.cli.progress import ProgressBar, size
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.buckets import SCHEME
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
-    from trainium_cdk.jobs.copy import Survey
+    from trainium_cdk.jobs.copy import CopyPlan
 
 CLUSTER = "cluster"
 CHECKPOINTS = "checkpoints"
@@ -60,7 +60,7 @@ def cp(
             "file system, JOB:PATH for a job's directory, and ./PATH for a file of this machine with a colon in its name"
         )
     jobs = backend(on)
-    bar = Progress("copying", unit="bytes")
+    bar = ProgressBar("copying", unit="bytes")
     if here and here[0] != CLUSTER:
         raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
     plan, copy = _planned(jobs, source, target, image, bar)
@@ -79,8 +79,8 @@ def cp(
 
 
 def _planned(
-    jobs: Backend, source: str, target: str, image: str | None, bar: Progress
-) -> tuple[Survey, Callable[[Survey], None]]:
+    jobs: Backend, source: str, target: str, image: str | None, bar: ProgressBar
+) -> tuple[CopyPlan, Callable[[CopyPlan], None]]:
     """What is to be copied, and what copies it."""
     from trainium_cdk.jobs.bucket_copy import BucketCopy
 
@@ -96,7 +96,7 @@ def _planned(
     return copy.plan_upload(Path(source).expanduser(), path), copy.upload
 
 
-def log_plan(plan: Survey) -> None:
+def log_plan(plan: CopyPlan) -> None:
     """Log what is copied, and what is left out. Raises JobError: the target has no room for it."""
     count = f"{len(plan.entries):,} file{'s' * (len(plan.entries) != 1)}, {size(plan.size)}"
     done = (

@@ -13,7 +13,7 @@ from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, engine_of, st
 from trainium_cdk.cli.output import echo_json, log, table
 
 if TYPE_CHECKING:
-    from trainium_cdk.checks.live import Target
+    from trainium_cdk.checks.live import CheckTarget
 
 Estimate = Mapping[str, Any]
 
@@ -29,11 +29,11 @@ def cost(
     Each while no job runs (idle), and with all nodes (full). From the catalogue's list prices, each with its date and source; nothing is asked of AWS. A price that is not known is unknown, never guessed: AWS's calculator is at https://calculator.aws/.
     """
     from trainium_cdk import settings
-    from trainium_cdk.checks.live import Target
+    from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost as estimate
 
     environment = settings.load(env)
-    target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
+    target, catalog = CheckTarget(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
     if regions:
         found = dict(_everywhere(target))
@@ -58,7 +58,7 @@ def cost(
             log(line)
 
 
-def _everywhere(target: Target) -> Iterator[tuple[str, Estimate]]:
+def _everywhere(target: CheckTarget) -> Iterator[tuple[str, Estimate]]:
     """The estimate of the environment, moved to each region; only a note where its nodes are not offered."""
     from trainium_cdk.checks.live.cost import cost as estimate
 

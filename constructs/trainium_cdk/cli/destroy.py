@@ -30,7 +30,7 @@ from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
-    from trainium_cdk.operations.teardown import Report, Survey
+    from trainium_cdk.operations.teardown import RemovalReport, Survey
     from trainium_cdk.operations.teardown.jobs import Fate
     from trainium_cdk.operations.teardown.occupants import Occupant
     from trainium_cdk.operations.teardown.owner import Owner
@@ -225,7 +225,7 @@ def _steps(found: Survey, fate: str) -> Iterator[str]:
     yield "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
 
 
-def conclusion(found: Survey, report: Report) -> list[str]:
+def conclusion(found: Survey, report: RemovalReport) -> list[str]:
     """The result as lines of text."""
     stack = found.owner.stack
     lines = [f"kept, as configured: {k.type} {k.id}; it costs money" for k in report.kept]

@@ -80,14 +80,14 @@ def servers(stack: str, environment: Environment, aws: Aws | None = None) -> lis
     notice: it creates a queue whose nodes cannot start."""
     from trainium_cdk import engines
     from trainium_cdk.checks.live import Aws as Connection
-    from trainium_cdk.checks.live import Target
+    from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.quotas import STANDARD_CHECK
     from trainium_cdk.checks.live.run import run
 
     engine = engines.of_stack(stack)
     if engine is None:
         return []
-    found = run(Target(environment, engine.name), aws or Connection(environment.region), [STANDARD_CHECK])
+    found = run(CheckTarget(environment, engine.name), aws or Connection(environment.region), [STANDARD_CHECK])
     return [f"{f.level}: {f.what} = {f.value}: {f.reason}. Fix: {f.fix}" for f in found if f.level != "ok"]
 
 

@@ -53,7 +53,7 @@ def time_of(line: bytes) -> dt.datetime | None:
         return None
 
 
-class Lines:
+class LineFilter:
     """A filter for the bytes of a log. Lines without a time have that of the line before.
 
     Args:

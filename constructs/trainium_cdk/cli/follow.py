@@ -161,7 +161,7 @@ def logs(
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
-    from trainium_cdk.cli.filters import Lines, moment
+    from trainium_cdk.cli.filters import LineFilter, moment
     from trainium_cdk.cli.streams import Stream
     from trainium_cdk.jobs import JobError, TransportError
 
@@ -169,8 +169,8 @@ def logs(
     last_metrics = tail if metrics and not follow else None
     filtered = since is not None or (tail is not None and not follow and not metrics)
 
-    def filters() -> Lines | None:
-        return Lines(tail=None if follow or metrics else tail, since=earliest) if filtered else None
+    def filters() -> LineFilter | None:
+        return LineFilter(tail=None if follow or metrics else tail, since=earliest) if filtered else None
 
     jobs = backend(on)
     id = as_given(jobs, id)

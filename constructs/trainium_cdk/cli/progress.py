@@ -14,7 +14,7 @@ EVERY = 10.0
 """Seconds between two plain lines."""
 
 
-class Progress:
+class ProgressBar:
     """`with Progress("copying", unit="bytes")(total): ...`, which reports what is added by `add`, from any thread.
 
     Args:
@@ -28,11 +28,11 @@ class Progress:
         self._began = self._logged = 0.0
         self._lock = threading.Lock()
 
-    def __call__(self, total: int) -> Progress:
+    def __call__(self, total: int) -> ProgressBar:
         self._total = total
         return self
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         self._began = self._logged = time.monotonic()
         if draws(sys.stderr) and self._total:
             self._bar = _bar(self._unit)

@@ -12,7 +12,7 @@ from trainium_cdk.jobs import job_log
 from trainium_cdk.runner.readers.records import Finding, Start
 
 if TYPE_CHECKING:
-    from trainium_cdk.cli.filters import Lines
+    from trainium_cdk.cli.filters import LineFilter
     from trainium_cdk.runner.readers.records import Record
 
 
@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(
         self,
-        filters: Lines | None,
+        filters: LineFilter | None,
         *,
         metrics: bool,
         last: int | None,

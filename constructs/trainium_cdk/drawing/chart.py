@@ -21,7 +21,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 26, 34, 46
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart: points (x, y) in the order in which they are joined.
 
     Attributes:
@@ -33,7 +33,7 @@ class Line:
     marked: bool = False
 
 
-def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False, title: str = "") -> Element:
+def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False, title: str = "") -> Element:
     """Lines over each other, with axes and a legend if there are several; more than `NAMED` have their names as tooltips alone.
 
     Args:
@@ -173,7 +173,7 @@ def _power(value: float) -> int:
     return math.floor(math.log10(abs(value)))
 
 
-def _drawn(i: int, line: Line, places: Sequence[tuple[float, float]]) -> list[Element]:
+def _drawn(i: int, line: ChartLine, places: Sequence[tuple[float, float]]) -> list[Element]:
     drawn = []
     if len(places) > 1:
         stroke = _stroke(i, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places))

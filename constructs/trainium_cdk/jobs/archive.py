@@ -34,7 +34,7 @@ Kind = Literal["file", "program", "link"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """One file of the folder: `digest` is the SHA-256 of its content, or of a link's target."""
 
     name: str
@@ -54,7 +54,7 @@ class Workdir:
     """
 
     folder: Path
-    entries: tuple[Entry, ...] = field(repr=False)
+    entries: tuple[ArchiveEntry, ...] = field(repr=False)
     digest: str
     left_out: tuple[str, ...] = ()
     commit: Commit | None = field(default=None, repr=False, compare=False)

@@ -9,7 +9,7 @@ import posixpath
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import buckets
 from trainium_cdk.jobs.buckets import Address
-from trainium_cdk.jobs.copy import MOST_FILES, Copy, Survey
+from trainium_cdk.jobs.copy import MOST_FILES, Copy, CopyPlan
 from trainium_cdk.runner.requests import Entry, Listing
 
 
@@ -19,7 +19,7 @@ class BucketCopy(Copy):
     _etags: dict[str, str]
     """Of what is to be fetched, by name."""
 
-    def plan_fetch(self, source: str, target: str) -> Survey:
+    def plan_fetch(self, source: str, target: str) -> CopyPlan:
         """What is to be copied from S3: one object, or all below a prefix. Arguments and errors as of `plan_upload`."""
         at = Address.of(source)
         first = next(iter(buckets.list_objects(at, self._region)), None)
@@ -44,7 +44,7 @@ class BucketCopy(Copy):
         root = str(Address(at.bucket, prefix))
         return self._arriving(Listing(root, not single, tuple(entries), tuple(left_out)), target)
 
-    def fetch(self, survey: Survey) -> None:
+    def fetch(self, survey: CopyPlan) -> None:
         """Copy to the cluster. Raises as `plan_fetch` does."""
         at = Address.of(survey.source)
         s3 = buckets.client(at.bucket, self._region)
@@ -54,7 +54,7 @@ class BucketCopy(Copy):
             self._take(survey, batch, s3, places, [{"etag": self._etags[name]} for name in names])
             self._progress(sum(survey.entries[n].size for n in batch))
 
-    def plan_store(self, source: str, target: str) -> Survey:
+    def plan_store(self, source: str, target: str) -> CopyPlan:
         """What is to be copied to S3. Arguments and errors as of `plan_fetch`, with the sides exchanged."""
         at = Address.of(target)
         path, found = self._listed(source)
@@ -72,9 +72,9 @@ class BucketCopy(Copy):
             for n, (name, entry) in enumerate(zip(names, entries, strict=True))
             if not ((one := there.get(at.key + name)) and one.size == entry.size and one.time >= entry.time)
         ]
-        return Survey(path, str(at), entries, names, missing, left_out, free=2**63)
+        return CopyPlan(path, str(at), entries, names, missing, left_out, free=2**63)
 
-    def store(self, survey: Survey) -> None:
+    def store(self, survey: CopyPlan) -> None:
         """Copy to S3. Raises as `plan_store` does."""
         at = Address.of(survey.target)
         s3 = buckets.client(at.bucket, self._region)

@@ -47,7 +47,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Source:
+class PackedFolder:
     """A folder to build, packed.
 
     Attributes:
@@ -77,7 +77,7 @@ class Source:
         return f"src-{digest[:16]}"
 
 
-def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
+def pack(folder: Path, dockerfile: str = "Dockerfile") -> PackedFolder:
     """Pack a folder as `docker build` sees it: without what its .dockerignore names, and links as links. Files that often hold
     secrets (NOT_SENT) are left out.
 
@@ -112,7 +112,7 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
             packed.writestr(_entry(name, info.st_mode), _content(file, folder, name, info.st_mode))
     content = out.getvalue()
     left_out = tuple(LeftOut(what, len(sizes), sum(sizes)) for what, sizes in sorted(left.items()))
-    return Source(content, hashlib.sha256(content).hexdigest(), len(sent), dockerfile, size, left_out)
+    return PackedFolder(content, hashlib.sha256(content).hexdigest(), len(sent), dockerfile, size, left_out)
 
 
 @dataclass(frozen=True)

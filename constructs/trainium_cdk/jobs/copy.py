@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Survey:
+class CopyPlan:
     """What a copy has to do.
 
     Attributes:
@@ -131,7 +131,7 @@ class Copy:
         self._there: set[int] = set()
         self._stopped = threading.Event()
 
-    def plan_upload(self, source: Path, target: str) -> Survey:
+    def plan_upload(self, source: Path, target: str) -> CopyPlan:
         """What is to be copied to the cluster.
 
         Args:
@@ -146,7 +146,7 @@ class Copy:
         with _refusals():
             return self._arriving(copied_files.list_files(source, MOST_FILES), target)
 
-    def _arriving(self, found: Listing, target: str) -> Survey:
+    def _arriving(self, found: Listing, target: str) -> CopyPlan:
         """What is to be copied to the cluster, of what was found elsewhere."""
         path, entries = self._shared(target), found.entries
         into, name = target.endswith("/"), "" if found.folder else entries[0].name
@@ -158,9 +158,9 @@ class Copy:
         if not reply.into:
             path, names = posixpath.dirname(path), [posixpath.basename(path)]
         missing = _missing(entries, there)
-        return Survey(found.root, path, entries, names, missing, found.left_out, reply.free)
+        return CopyPlan(found.root, path, entries, names, missing, found.left_out, reply.free)
 
-    def plan_download(self, source: str, target: Path | str) -> Survey:
+    def plan_download(self, source: str, target: Path | str) -> CopyPlan:
         """What is to be copied to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged: only text ends with a slash."""
         path, found = self._listed(source)
         entries = found.entries
@@ -171,7 +171,7 @@ class Copy:
             raise JobError(f"{root} is a file. Give a folder")
         with _refusals():
             missing, free = _missing(entries, copied_files.find(root, names)), copied_files.free(root.absolute())
-        return Survey(path, str(root), entries, names, missing, found.left_out, free)
+        return CopyPlan(path, str(root), entries, names, missing, found.left_out, free)
 
     def _listed(self, source: str) -> tuple[str, Listing]:
         """A folder of the cluster, and its files."""
@@ -183,7 +183,7 @@ class Copy:
             raise JobError(f"the cluster's list of files is not about {path}")
         return path if found.folder else posixpath.dirname(path), found
 
-    def upload(self, survey: Survey) -> None:
+    def upload(self, survey: CopyPlan) -> None:
         """Copy to the cluster. Raises as `plan_upload` does."""
         root = Path(survey.source)
         with self._working() as pool:
@@ -194,7 +194,7 @@ class Copy:
         for some in _groups(survey.links, _MOST_NAMES):
             self._ask(TakeFiles(survey.target, self._places, tuple(map(Incoming, some))))
 
-    def download(self, survey: Survey) -> None:
+    def download(self, survey: CopyPlan) -> None:
         """Copy to this machine. Raises as `plan_download` does."""
         root = Path(survey.target)
         with _refusals(), self._working() as pool:
@@ -209,7 +209,7 @@ class Copy:
                 copied_files.link(root, entry)
 
     def _take(
-        self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address], marks: Sequence[Any]
+        self, survey: CopyPlan, batch: Sequence[int], s3: Any, places: Sequence[Address], marks: Sequence[Any]
     ) -> None:
         """Let the cluster fetch files from these places. `marks`: what each object must have, a SHA-256 or an ETag."""
         entries = [survey.arriving(n) for n in batch]
@@ -220,7 +220,7 @@ class Copy:
                 files.append(Incoming(entry, address, **mark))
         self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds, private=True)
 
-    def _give(self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> Sequence[SentFile]:
+    def _give(self, survey: CopyPlan, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> Sequence[SentFile]:
         """Let the cluster send files to these places; what it says of each."""
         entries = [survey.entries[n] for n in batch]
         seconds, uploads = _seconds(entries), []

@@ -7,7 +7,7 @@ from functools import cache
 
 from trainium_cdk.jobs.status import ENDED_BADLY, JobStatus, Stage
 from trainium_cdk.runner.readers.collecting import Said
-from trainium_cdk.runner.readers.ending import Known, known_error, why_it_ended
+from trainium_cdk.runner.readers.ending import ErrorPattern, known_error, why_it_ended
 from trainium_cdk.runner.records import MEMORY_FULL
 
 _KILLED = 137
@@ -59,8 +59,8 @@ def _where(stage: Stage, nodes: int) -> str:
 
 
 @cache
-def error_patterns() -> tuple[Known, ...]:
+def error_patterns() -> tuple[ErrorPattern, ...]:
     """The catalogue's known errors of a job's log."""
     from trainium_cdk.catalog.known_errors import job_errors  # only here: not for each job that has not failed
 
-    return tuple(Known(**{name: getattr(one, name) for name in Known._fields}) for one in job_errors())
+    return tuple(ErrorPattern(**{name: getattr(one, name) for name in ErrorPattern._fields}) for one in job_errors())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainium_cdk.catalog.sources import SourceTree, sources
 from trainium_cdk.jobs.archive import key_of
-from trainium_cdk.runner.spec import Only, Part, Place, Step, Word
+from trainium_cdk.runner.spec import Only, Part, Place, PrepareStep, Word
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.archive import Workdir
@@ -27,13 +27,13 @@ _TOKENIZER = ("*.json", "*.model", "merges.txt")
 _WEIGHTS = "*.safetensors"
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[PrepareStep, ...]
 
 
 class Fetched(NamedTuple):
     """Steps, and the folder in which their result is afterwards."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PrepareStep, ...]
     place: tuple[Part, ...]
 
 
@@ -58,7 +58,7 @@ def source(name: str, tree: SourceTree, variables: Mapping[str, str], unless: It
     given = {"name": name, "url": tree.url, "commit": commit, "variable": tree.ref_variable}
     if needed := tuple(unless):
         given["unless"] = needed  # type: ignore[assignment]
-    return Fetched((Step("source", given),), (Place("trn"), f"/src/{name}-{commit}"))
+    return Fetched((PrepareStep("source", given),), (Place("trn"), f"/src/{name}-{commit}"))
 
 
 def data(given: str | None, public: str) -> Fetched:
@@ -77,16 +77,16 @@ def data(given: str | None, public: str) -> Fetched:
     name = f"{stem}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
     if given.endswith(".tar"):
         return Fetched((_object(name, given, "", public=False),), _data(name))
-    return Fetched((Step("prefix", {"name": name, "uri": given}),), _data(name))
+    return Fetched((PrepareStep("prefix", {"name": name, "uri": given}),), _data(name))
 
 
 def _data(name: str) -> tuple[Part, ...]:
     return (Place("trn"), f"/data/{name}")
 
 
-def _object(name: str, uri: str, sha256: str, *, public: bool) -> Step:
+def _object(name: str, uri: str, sha256: str, *, public: bool) -> PrepareStep:
     given: dict[str, Any] = {"name": name, "uri": uri, "sha256": sha256, "public": public}
-    return Step("archive" if uri.endswith(".tar") else "file", given)
+    return PrepareStep("archive" if uri.endswith(".tar") else "file", given)
 
 
 def model(name: str, *, weights: bool) -> Fetched:
@@ -97,16 +97,16 @@ def model(name: str, *, weights: bool) -> Fetched:
 def model_files(name: str, *patterns: str) -> Fetched:
     """Files of a model on Hugging Face, in the cache that HF_HOME names: `hf_cache` of `Place("trn")`."""
     folder = (Place("trn"), f"/hf_cache/hub/models--{name.replace('/', '--')}/snapshots")
-    return Fetched((Step("model", {"model": name, "patterns": patterns}),), (Only(folder),))
+    return Fetched((PrepareStep("model", {"model": name, "patterns": patterns}),), (Only(folder),))
 
 
-def dataset(name: Word, configuration: str = "") -> tuple[Step, ...]:
+def dataset(name: Word, configuration: str = "") -> tuple[PrepareStep, ...]:
     """The part `train` of a data set that the library datasets reads, into the same cache.
 
     Args:
         name: OWNER/NAME on Hugging Face, or a directory.
     """
-    return (Step("dataset", {"words": (name, *([configuration] if configuration else []))}),)
+    return (PrepareStep("dataset", {"words": (name, *([configuration] if configuration else []))}),)
 
 
 def packages(
@@ -118,7 +118,7 @@ def packages(
     *more: Word,
     program: str = "",
     words: Iterable[Word] = (),
-) -> tuple[Step, ...]:
+) -> tuple[PrepareStep, ...]:
     """An environment of a kind's packages, on top of the cluster's or the image's. `Job.environment.packages` is to be true then.
 
     Args:
@@ -128,7 +128,7 @@ def packages(
         program: a Python file that the kind sends (`Job.files`), which completes the environment: run in it, after pip; with `words`.
     """
     found = tuple(versions)
-    made = Step(
+    made = PrepareStep(
         "packages",
         {"kind": kind, **_on(cluster, image), "words": (*found, *more), "program": program, "arguments": tuple(words)},
     )
@@ -143,13 +143,13 @@ def packages(
 
 def requirements(
     given: Requirements, workdir: Workdir | None, cluster: ClusterOutputs, image: str | None
-) -> tuple[Step, ...]:
+) -> tuple[PrepareStep, ...]:
     """An environment of a user's requirements. The code is fetched before. `Job.environment.packages` is to be true then."""
     from trainium_cdk.jobs.own_packages import files_of
 
     there = [entry for path in given.paths for entry in files_of(path, workdir)] if workdir else []
     return (
-        Step(
+        PrepareStep(
             "requirements",
             {
                 **_on(cluster, image),
@@ -173,24 +173,24 @@ def _on(cluster: ClusterOutputs, image: str | None) -> dict[str, Any]:
 def code(workdir: Workdir, bucket: str) -> Fetched:
     """The folder of a user's code."""
     given = {"uri": f"s3://{bucket}/{key_of(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
-    return Fetched((Step("code", given),), (Place("job"), "/code"))
+    return Fetched((PrepareStep("code", given),), (Place("job"), "/code"))
 
 
-def modules(names: Iterable[str], fix: str) -> tuple[Step, ...]:
+def modules(names: Iterable[str], fix: str) -> tuple[PrepareStep, ...]:
     """Refuse the job where Python does not find these modules. `fix`: what to do then, for the user."""
-    return (Step("modules", {"names": tuple(names), "fix": fix}),)
+    return (PrepareStep("modules", {"names": tuple(names), "fix": fix}),)
 
 
-def tools(names: Iterable[str], fix: str) -> tuple[Step, ...]:
+def tools(names: Iterable[str], fix: str) -> tuple[PrepareStep, ...]:
     """Refuse the job where there are no such programs. `fix`: what to do then, for the user."""
-    return (Step("tools", {"names": tuple(names), "fix": fix}),)
+    return (PrepareStep("tools", {"names": tuple(names), "fix": fix}),)
 
 
-def enough_files(folder: Word, pattern: str, count: int, fix: str, says: str = "") -> tuple[Step, ...]:
+def enough_files(folder: Word, pattern: str, count: int, fix: str, says: str = "") -> tuple[PrepareStep, ...]:
     """Refuse the job where a folder, with those right below it, has fewer files of a pattern. One that is not there is not looked at.
 
     Args:
         fix: what to do then, for the user.
         says: all of the message, in place of the one with the numbers; then a folder that is not there is refused too.
     """
-    return (Step("files", {"folder": folder, "pattern": pattern, "count": count, "fix": fix, "says": says}),)
+    return (PrepareStep("files", {"folder": folder, "pattern": pattern, "count": count, "fix": fix, "says": says}),)

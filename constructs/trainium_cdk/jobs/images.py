@@ -14,11 +14,11 @@ from typing import Any
 
 from trainium_cdk._aws import describe_error, failures
 from trainium_cdk.errors import TransportError, TrnError
-from trainium_cdk.jobs.build_context import Source, pack
+from trainium_cdk.jobs.build_context import PackedFolder, pack
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.text import counted
 
-__all__ = ["Image", "Source", "build", "pack"]
+__all__ = ["Image", "PackedFolder", "build", "pack"]
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _NEWEST = 100
@@ -48,7 +48,7 @@ class Image:
 
 def build(
     cluster: EksCluster,
-    source: Source,
+    source: PackedFolder,
     tag: str | None = None,
     *,
     say: Callable[[str], None] = print,
@@ -98,7 +98,9 @@ def build(
         raise TransportError(f"the image was not built: {describe_error(e)}") from None
 
 
-def _start(codebuild: Any, s3: Any, cluster: EksCluster, source: Source, tag: str, say: Callable[[str], None]) -> str:
+def _start(
+    codebuild: Any, s3: Any, cluster: EksCluster, source: PackedFolder, tag: str, say: Callable[[str], None]
+) -> str:
     say(
         f"sending {counted(source.files, 'file')}, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}"
     )
@@ -120,7 +122,7 @@ def _start(codebuild: Any, s3: Any, cluster: EksCluster, source: Source, tag: st
     return started
 
 
-def _running(codebuild: Any, cluster: EksCluster, source: Source, tag: str) -> str:
+def _running(codebuild: Any, cluster: EksCluster, source: PackedFolder, tag: str) -> str:
     """The build of this image that runs already, of a command that was interrupted or of another user; empty if none does. A second one
     would be charged as well, and could not push its image: tags are immutable."""
     with contextlib.suppress(*failures()):  # without the permission to list them a build is started

@@ -16,7 +16,17 @@ from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.plan import hour_usd
 from trainium_cdk.jobs.words import seconds
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Rule, Slurm, Stage, Word
+from trainium_cdk.runner.spec import (
+    Budget,
+    Checkpoints,
+    HealthRules,
+    JobSpec,
+    NodeEnvironment,
+    Rule,
+    Slurm,
+    StageSpec,
+    Word,
+)
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
@@ -50,7 +60,7 @@ def new_token() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
 
 
-def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) -> Job:
+def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) -> JobSpec:
     """All that the runner needs to carry a job out.
 
     Args:
@@ -59,7 +69,7 @@ def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) ->
     """
     job, environment = plan.job, launch_environment(plan)
     variables = {key: value for key, value in environment.items() if key not in job.env}
-    return Job(
+    return JobSpec(
         id=name,
         kind=job.kind,
         stages=tuple(_stage(plan, stage, variables) for stage in plan.stages),
@@ -80,10 +90,10 @@ def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) ->
     )
 
 
-def _health(actions: str) -> Health:
+def _health(actions: str) -> HealthRules:
     """As the environment says. What this release does not know is only told."""
     chosen = dict(one.partition("=")[::2] for one in actions.split())
-    return Health(hang=chosen.get("hang", "tell"), nan=chosen.get("nan", "tell"))
+    return HealthRules(hang=chosen.get("hang", "tell"), nan=chosen.get("nan", "tell"))
 
 
 def _budget(plan: Plan) -> Budget:
@@ -105,26 +115,26 @@ def _budget(plan: Plan) -> Budget:
     return Budget(job.max_usd, round(job.max_usd / (hour / job.nodes) * 3600))
 
 
-def _stage(plan: Plan, name: str, variables: Mapping[str, str]) -> Stage:
+def _stage(plan: Plan, name: str, variables: Mapping[str, str]) -> StageSpec:
     job = plan.job
     if name == "prepare":
-        return Stage(name)
+        return StageSpec(name)
     compiles = name == "precompile"
     program = job.precompile_program(plan) if compiles else job.program(plan)
     program = replace(program, variables={**variables, **program.variables})
     if compiles:
         program = replace(program, words=(COMPILER, *program.words))
-        return Stage(name, job.nodes, program, job.processes_per_node)
+        return StageSpec(name, job.nodes, program, job.processes_per_node)
     limit = seconds(job.time_limit) if job.time_limit else None
-    return Stage(name, job.nodes, program, job.processes_per_node, limit, job.RESTARTS, job.starts_once)
+    return StageSpec(name, job.nodes, program, job.processes_per_node, limit, job.RESTARTS, job.starts_once)
 
 
-def _environment(plan: Plan) -> Environment:
+def _environment(plan: Plan) -> NodeEnvironment:
     job, cluster = plan.job, plan.cluster
     checks = ""
     if job.CHECKS_VERSIONS and plan.on_trainium:
         checks = "refuse" if plan.needs_neuron else "report"
-    return Environment(
+    return NodeEnvironment(
         venv=venv_of(cluster) if isinstance(cluster, SlurmCluster) else "",
         venv_required=isinstance(cluster, SlurmCluster) and cluster.framework != "none",
         packages=job.own_environment,

@@ -25,7 +25,7 @@ Ask = Callable[[Mapping[str, int], "int | None"], Round]
 """Asks for a round: of these members, from these bytes on; without any, of all. Or from so many last lines on."""
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """What is asked: see `Backend`."""
 
     sleep: Callable[[float], None]
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 def read(
-    backend: Source, ask: Ask, *, follow: bool, tail: int | None, notify: Changes, first: Round | None = None
+    backend: LogSource, ask: Ask, *, follow: bool, tail: int | None, notify: Changes, first: Round | None = None
 ) -> Iterator[LogChunk]:
     """What there is now; or, with `follow`, all until the array has ended.
 

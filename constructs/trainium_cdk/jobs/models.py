@@ -20,8 +20,8 @@ from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
-from trainium_cdk.runner.spec import Job as JobSpec
-from trainium_cdk.runner.spec import Program, Step, Words
+from trainium_cdk.runner.spec import JobSpec as JobSpec
+from trainium_cdk.runner.spec import PrepareStep, Program, Words
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Job(BaseModel):
         """The program whose graphs `neuron_parallel_compile` compiles. Default: that of the training, from its beginning."""
         return replace(self.program(plan), resume=())
 
-    def prepare(self, plan: "Plan") -> tuple[Step, ...]:
+    def prepare(self, plan: "Plan") -> tuple[PrepareStep, ...]:
         """What is fetched first: steps of `jobs.fetching`. A kind that overrides this has a stage `prepare`."""
         return ()
 
@@ -331,7 +331,7 @@ class Job(BaseModel):
 
     @property
     def starts_once(self) -> bool:
-        """Whether the training starts once, in Slurm's batch script (`runner.spec.Stage`)."""
+        """Whether the training starts once, in Slurm's batch script (`runner.spec.StageSpec`)."""
         return False
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
 
 
-class Job(Protocol):
+class JobWithPackages(Protocol):
     """What is read of a job here."""
 
     PACKAGES: ClassVar[Packages | None]
@@ -52,7 +52,7 @@ class Packages(NamedTuple):
         words = [*self.libraries, *self.pins, *([self.also] if self.also else [])]
         return ", ".join(words) + (f" (Python {join_words(self.pythons)})" if self.pythons else "")
 
-    def requirements(self, job: Job, cluster: ClusterOutputs) -> tuple[str, ...]:
+    def requirements(self, job: JobWithPackages, cluster: ClusterOutputs) -> tuple[str, ...]:
         """The requirements on a cluster, libraries with their versions.
 
         Raises:
@@ -88,7 +88,7 @@ def python_on(image: str | None, cluster: ClusterOutputs) -> str:
     return python_of(catalog, framework, cluster.os) or ""
 
 
-def check(job: Job, cluster: ClusterOutputs) -> None:
+def check(job: JobWithPackages, cluster: ClusterOutputs) -> None:
     """Check that the packages of a job's kind exist for the cluster.
 
     Raises:
@@ -107,7 +107,7 @@ def check(job: Job, cluster: ClusterOutputs) -> None:
     packages.requirements(job, cluster)
 
 
-def describe(packages: Packages, job: Job, cluster: ClusterOutputs) -> str:
+def describe(packages: Packages, job: JobWithPackages, cluster: ClusterOutputs) -> str:
     """For the user, before the job runs: what `prepare` installs, on what, and how much it is."""
     python = python_on(job.image, cluster)
     container = cluster.containers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import commits
-from trainium_cdk.jobs.archive import Entry, Kind, Workdir, content_of
+from trainium_cdk.jobs.archive import ArchiveEntry, Kind, Workdir, content_of
 from trainium_cdk.jobs.build_context import is_secret, leads_out
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read(folder: Path) -> Workdir:
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise JobError(f"workdir is {folder}, which is not a folder. Give the folder of your code")
-    entries: list[Entry] = []
+    entries: list[ArchiveEntry] = []
     left: list[str] = []
     by_top = Counter[str]()
     for file, name, mode in _walk(folder, left):
@@ -113,7 +113,7 @@ def _ignored(file: Path, is_folder: bool, rules: list[tuple[Path, GitIgnoreSpec]
     return False
 
 
-def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
+def _entry(folder: Path, file: Path, name: str, mode: int) -> ArchiveEntry:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -133,13 +133,13 @@ def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
         )
     content = content_of(file, link)
     kind: Kind = "link" if link else "program" if mode & 0o111 else "file"
-    return Entry(name, kind, hashlib.sha256(content).hexdigest(), len(content))
+    return ArchiveEntry(name, kind, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def _plain(entries: tuple[Entry, ...] | list[Entry]) -> list[list[str]]:
+def _plain(entries: tuple[ArchiveEntry, ...] | list[ArchiveEntry]) -> list[list[str]]:
     return [[entry.name, entry.kind, entry.digest] for entry in entries]
 
 
-def _digest(entries: list[Entry]) -> str:
+def _digest(entries: list[ArchiveEntry]) -> str:
 
     return hashlib.sha256(json.dumps(_plain(entries)).encode()).hexdigest()

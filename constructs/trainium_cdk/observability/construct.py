@@ -17,7 +17,7 @@ from trainium_cdk._cdk.checked import Checked
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.groups import INodeGroup
 from trainium_cdk.eks.view import AnyCluster, view_of
-from trainium_cdk.observability.alarms import Rule, rules
+from trainium_cdk.observability.alarms import AlarmRule, rules
 from trainium_cdk.observability.dashboard import rows
 from trainium_cdk.observability.metrics import Metrics
 from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -131,7 +131,7 @@ class TrnObservability(Checked):
         write = ("logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents")
         return self.log_group.grant(grantee, *write)
 
-    def _alarm(self, rule: Rule) -> cw.Alarm:
+    def _alarm(self, rule: AlarmRule) -> cw.Alarm:
         return cw.Alarm(
             self,
             rule.name.title().replace("-", ""),

@@ -63,7 +63,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Report:
+class StackReport:
     """What is known about a stack. `first` is the first failure of its last creation or update."""
 
     stack: str
@@ -72,7 +72,7 @@ class Report:
     evidence: tuple[Evidence, ...]
 
 
-def why(stack: str, client: Client) -> Report:
+def why(stack: str, client: Client) -> StackReport:
     """Read what AWS has recorded about a stack.
 
     Raises:
@@ -109,7 +109,7 @@ def why(stack: str, client: Client) -> Report:
         more += _allowed(lambda: eks_issues(client, name))  # noqa: B023  called at once
     for id in had.get("AWS::PCS::Cluster", []):
         more += _allowed(lambda: [_told(*each) for each in pcs_errors(client("pcs"), id)])  # noqa: B023  called at once
-    return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
+    return StackReport(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
 
 
 def failed_events(

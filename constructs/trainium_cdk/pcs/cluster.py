@@ -30,7 +30,7 @@ from trainium_cdk.storage.given import wrapped
 
 
 @dataclass(frozen=True)
-class ClusterSubnets:
+class PcsSubnets:
     """The subnet ids of a cluster's controller and nodes, and what must exist before the nodes reach the internet."""
 
     controller: str
@@ -134,9 +134,7 @@ class TrnPcsCluster(Checked):
             self, subnets, p.queues, queue_subnets or {}, p.cpu_queue.name if p.cpu_queue else None
         )
         routes = routes_of([*subnets, *(queue_subnets or {}).values()])
-        self._build(
-            environment, vpc, ClusterSubnets(subnets[0].subnet_id, chosen, routes), storage, bootstrap, rules=rules
-        )
+        self._build(environment, vpc, PcsSubnets(subnets[0].subnet_id, chosen, routes), storage, bootstrap, rules=rules)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -152,7 +150,7 @@ class TrnPcsCluster(Checked):
         self,
         environment: Environment,
         vpc: ec2.IVpc,
-        subnets: ClusterSubnets,
+        subnets: PcsSubnets,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
         *,
@@ -217,7 +215,7 @@ class TrnPcsCluster(Checked):
             group.node.add_dependency(self.node_role)
             _queue(scope, cluster, cpu.name, [group], default=False)
 
-    def _cluster(self, environment: Environment, subnets: ClusterSubnets) -> pcs.CfnCluster:
+    def _cluster(self, environment: Environment, subnets: PcsSubnets) -> pcs.CfnCluster:
         p = environment.pcs
         settings = [
             pcs.CfnCluster.SlurmCustomSettingProperty(parameter_name=key, parameter_value=str(value))

@@ -17,7 +17,7 @@ from pathlib import Path
 from . import files
 from .errors import Refused
 from .requests import Cluster
-from .spec import Job, from_json, to_json
+from .spec import JobSpec, from_json, to_json
 
 PLACE = "trn-runner"
 """Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
@@ -29,7 +29,7 @@ COPIES_AT_ONCE = 16
 """A file system over the network takes milliseconds for each file."""
 
 
-def lay_out(folder: Path, job: Job) -> None:
+def lay_out(folder: Path, job: JobSpec) -> None:
     """Make a job's folder. What it is, and what its kind sends, is its user's alone.
 
     Raises:
@@ -47,16 +47,16 @@ def lay_out(folder: Path, job: Job) -> None:
     write_variables(folder, job)
 
 
-def read_job(folder: Path) -> Job:
+def read_job(folder: Path) -> JobSpec:
     """A job's record, also of another version.
 
     Raises:
         SpecError: there is none, or it is damaged.
     """
-    return from_json(Job, files.read_json(folder / "job.json"), strict=False)
+    return from_json(JobSpec, files.read_json(folder / "job.json"), strict=False)
 
 
-def write_variables(folder: Path, job: Job) -> None:
+def write_variables(folder: Path, job: JobSpec) -> None:
     files.write_json(folder / "env.json", dict(job.variables), 0o600)
 
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedRecord:
     """`submitted.json`, of Slurm: without it there is no job.
 
     Attributes:
@@ -137,9 +137,9 @@ class Failure:
 # --- a job's record ---------------------------------------------------------------------------------------------------------------------
 
 
-def submitted(job: Path) -> Optional[Submitted]:
+def submitted(job: Path) -> Optional[SubmittedRecord]:
     """The record of a job's submission; None if it was not completed, or is damaged."""
-    return read(Submitted, job / "submitted.json")
+    return read(SubmittedRecord, job / "submitted.json")
 
 
 def is_cancelled(job: Path) -> bool:

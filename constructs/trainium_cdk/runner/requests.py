@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, Optional
 
 from .blocks import Block
 from .head.status import Foreign, JobStatus, Node
-from .spec import VERSION, Bound, Count, Job, Packed, SpecError, Word, from_json, to_json
+from .spec import VERSION, Bound, Count, JobSpec, Packed, SpecError, Word, from_json, to_json
 from .words import shared_root
 
 
@@ -146,7 +146,7 @@ class Report:
 
 @dataclass(frozen=True)
 class History:
-    """A job, what it was submitted with (as of `Settings`), and the logs of its stages, without what is no regular file."""
+    """A job, what it was submitted with (as of `JobSettings`), and the logs of its stages, without what is no regular file."""
 
     job: JobStatus
     settings: Mapping[str, Any]
@@ -154,7 +154,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Settings:
+class JobSettings:
     """What a job was submitted with, beside the defaults of its kind, without its variables; empty if that is not known."""
 
     id: str
@@ -183,7 +183,7 @@ class SubmitJobs:
         addresses: presigned, of what the client sends, by what they stand for. They are no part of a job.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobSpec, ...]
     addresses: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -395,7 +395,7 @@ OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "report": (Report, History, "head.log.report"),
     "submit": (SubmitJobs, tuple[Outcome, ...], "head.submit.submit_jobs"),
     "cancel": (Cancel, JobStatus, "head.cancel.cancel"),
-    "settings": (Settings, Mapping[str, Any], "head.answers.settings"),
+    "settings": (JobSettings, Mapping[str, Any], "head.answers.settings"),
     "active": (Active, tuple[JobStatus, ...], "head.answers.active"),
     "others": (Others, tuple[Foreign, ...], "head.nodes.others"),
     "nodes": (ListNodes, tuple[Node, ...], "head.nodes.list_nodes"),

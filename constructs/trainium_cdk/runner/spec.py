@@ -82,12 +82,12 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageSpec:
     """One stage of a job.
 
     Attributes:
         name: prepare, precompile or train.
-        program: None for `prepare`, which carries out `Job.prepare`.
+        program: None for `prepare`, which carries out `JobSpec.prepare`.
         processes: copies of the program on each node.
         seconds: time limit; None: the scheduler's.
         again: whether a failure of the program itself may be tried again, as it resumes from a checkpoint.
@@ -141,7 +141,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Environment:
+class NodeEnvironment:
     """What a program finds on its node.
 
     Attributes:
@@ -168,7 +168,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Step:
+class PrepareStep:
     """One step of `prepare`. What it makes is made once for all jobs that need the same.
 
     Attributes:
@@ -219,7 +219,7 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class Health:
+class HealthRules:
     """How a training that runs is watched, and what is done where it does not go on. The times are in seconds.
 
     Attributes:
@@ -245,7 +245,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSpec:
     """A job that fits its cluster: all that the runner needs to carry it out.
 
     Attributes:
@@ -260,9 +260,9 @@ class Job:
 
     id: str
     kind: str
-    stages: tuple[Stage, ...]
-    environment: Environment = field(default_factory=Environment)
-    prepare: tuple[Step, ...] = ()
+    stages: tuple[StageSpec, ...]
+    environment: NodeEnvironment = field(default_factory=NodeEnvironment)
+    prepare: tuple[PrepareStep, ...] = ()
     require: tuple[Word, ...] = ()
     shown: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class Job:
     array: str = ""
     sweep: Optional[Sweep] = None
     slurm: Optional[Slurm] = None
-    health: Health = field(default_factory=Health)
+    health: HealthRules = field(default_factory=HealthRules)
     budget: Optional[Budget] = None
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any, NamedTuple
 
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Target, checks_of
+from trainium_cdk.checks.live import CheckTarget, checks_of
 from trainium_cdk.checks.live.account import IDENTITY
 
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
@@ -23,8 +23,8 @@ class Case(NamedTuple):
     engine: str = "slurm"
 
 
-def target(text: str, engine: str = "slurm") -> Target:
-    return Target(settings.parse(text, "environment.yaml"), engine, NOW, account="111122223333")
+def target(text: str, engine: str = "slurm") -> CheckTarget:
+    return CheckTarget(settings.parse(text, "environment.yaml"), engine, NOW, account="111122223333")
 
 
 def verify(case: Case) -> None:

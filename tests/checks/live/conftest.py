@@ -15,7 +15,7 @@ from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, seed
 from tests import command
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, Report, Target, examine
+from trainium_cdk.checks.live import Aws, CheckReport, CheckTarget, examine
 
 ZONE = "use1-az6"
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,12 +54,12 @@ def session(**keys: str) -> boto3.Session:
     return boto3.Session(**keys)
 
 
-def report(text: str, engine: str = "slurm", **keys: str) -> Report:
-    target = Target(settings.parse(text, "environment.yaml"), engine)
+def report(text: str, engine: str = "slurm", **keys: str) -> CheckReport:
+    target = CheckTarget(settings.parse(text, "environment.yaml"), engine)
     return examine(target, Aws(target.env.region, session(**keys)))
 
 
-def wrong(found: Report) -> dict[str, str]:
+def wrong(found: CheckReport) -> dict[str, str]:
     """Check -> its message, for errors and warnings of the account (not of the offline rules)."""
     summary: dict[str, list[str]] = {}
     for f in found.of("error", "warning"):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.checks.live.cases import NOW, Case, verify
 from trainium_cdk.checks.live.placement import Groups
-from trainium_cdk.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, Need, is_standard
+from trainium_cdk.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, QuotaUse, is_standard
 from trainium_cdk.checks.live.reservation_groups import ReservationGroup
 from trainium_cdk.checks.live.reservations import Offering
 
@@ -28,8 +28,8 @@ ID = "cr-0123456789abcdef0"
 MAX = ("pcluster", "queues", 0, "compute_resources", 0, "max_nodes")
 
 
-def need(limit: float, used: int = 0, wanted: int = 512) -> Need:
-    return Need(TRN["on-demand"], limit, used, wanted, "4 x trn1.32xlarge", 128, MAX)
+def need(limit: float, used: int = 0, wanted: int = 512) -> QuotaUse:
+    return QuotaUse(TRN["on-demand"], limit, used, wanted, "4 x trn1.32xlarge", 128, MAX)
 
 
 def reservation(**other: Any) -> dict[str, dict[str, Any]]:
@@ -78,12 +78,12 @@ TABLE = [
     Case("trn-quota-on-demand", FLEET.format("on-demand"), need(640, used=256),
          [("error", "and 256 are in use", "--desired-value 768", "3 fit now")]),
     Case("trn-quota-on-demand", FLEET.format("on-demand"), need(0, used=256), [("error", "0 fit now")]),
-    Case("trn-quota-spot", FLEET.format("spot"), Need(TRN["spot"], 0, 0, 512, "4 x trn1.32xlarge", 128, MAX),
+    Case("trn-quota-spot", FLEET.format("spot"), QuotaUse(TRN["spot"], 0, 0, 512, "4 x trn1.32xlarge", 128, MAX),
          [("error", "L-6B0D517C", "--quota-code L-6B0D517C")]),
-    Case("standard-quota", "", Need(STANDARD_VCPUS, 5, 0, 16, "1 x c5.4xlarge"), [("error", "L-1216C47A", "16 vCPUs")]),
-    Case("address-quota", "", Need(ADDRESSES, 5, 5, 1, "1 for NAT gateways"), [("error", "L-0263D0A3", "1 for NAT gateways: 1 address, and 5 are in use")]),
-    Case("address-quota", "", Need(ADDRESSES, 5, 4, 1, "1 for NAT gateways"), [("ok",)]),
-    Case("vpc-quota", "", Need(VPCS, 5, 5, 1, "a new VPC"), [("error", "L-F678F1CE", "--service-code vpc")]),
+    Case("standard-quota", "", QuotaUse(STANDARD_VCPUS, 5, 0, 16, "1 x c5.4xlarge"), [("error", "L-1216C47A", "16 vCPUs")]),
+    Case("address-quota", "", QuotaUse(ADDRESSES, 5, 5, 1, "1 for NAT gateways"), [("error", "L-0263D0A3", "1 for NAT gateways: 1 address, and 5 are in use")]),
+    Case("address-quota", "", QuotaUse(ADDRESSES, 5, 4, 1, "1 for NAT gateways"), [("ok",)]),
+    Case("vpc-quota", "", QuotaUse(VPCS, 5, 5, 1, "a new VPC"), [("error", "L-F678F1CE", "--service-code vpc")]),
     Case("zones", "", {"use1-az4": "available"}, [("ok", "use1-az4")]),
     Case("zones", "", {"use1-az4": "impaired", "use1-az6": "available"}, [("error", "impaired", "choose from use1-az6")]),
     Case("zones", "network: {zone_ids: [use1-az5]}", {"use1-az6": "available"}, [("error", "none", "[environment.yaml:1]")]),

@@ -7,7 +7,7 @@ from functools import partial
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import placement_group, reservation, reservation_group
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, Target, examine
+from trainium_cdk.checks.live import Aws, CheckTarget, examine
 
 ZONE = "use1-az6"
 
@@ -15,7 +15,7 @@ ZONE = "use1-az6"
 def wrong(text: str, local_aws: LocalAws) -> dict[str, str]:
     """What the three checks warn of or refuse, by check."""
     client = SessionOf(local_aws)
-    found = examine(Target(settings.parse(text, "environment.yaml"), "slurm"), Aws("us-east-1", client))
+    found = examine(CheckTarget(settings.parse(text, "environment.yaml"), "slurm"), Aws("us-east-1", client))
     mine = ("reservations", "reservation-groups", "placement-groups")
     return {f.rule: f"{f.reason}. Fix: {f.fix}" for f in found.of("warning", "error") if f.rule in mine}
 

@@ -10,7 +10,7 @@ import pytest
 from sandbox import LocalAws
 from tests.checks.live.cases import Case, verify
 from tests.checks.live.conftest import report, wrong
-from trainium_cdk.checks.live.keys import Key, Use, Volumes
+from trainium_cdk.checks.live.keys import KmsKey, VolumeKey, VolumeKeys
 
 ACCOUNT = "111122223333"
 ARN = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234"
@@ -29,23 +29,23 @@ def to(principal: str, *actions: str) -> dict[str, Any]:
     return {"Effect": "Allow", "Principal": {kind: [principal]}, "Action": list(actions), "Resource": "*"}
 
 
-def key(*policy: dict[str, Any], arn: str = ARN, grantees: tuple[str, ...] = (), **other: str) -> Key:
+def key(*policy: dict[str, Any], arn: str = ARN, grantees: tuple[str, ...] = (), **other: str) -> KmsKey:
     metadata = {"Arn": arn, "KeyId": arn.rpartition("/")[2], "KeyManager": "CUSTOMER", "KeyState": "Enabled", **other}
     own = arn.split(":")[4] == ACCOUNT and metadata["KeyManager"] == "CUSTOMER"
-    return Key(metadata, policy if own else None, frozenset(grantees))
+    return KmsKey(metadata, policy if own else None, frozenset(grantees))
 
 
-def default(found: Key | None, *own: str) -> Volumes:
+def default(found: KmsKey | None, *own: str) -> VolumeKeys:
     """The account's default key of EBS."""
-    use = Use("the account's default key of EBS", ("encryption",), ARN)
-    return Volumes((use,), {ARN: found or Key(None)}, frozenset(own))
+    use = VolumeKey("the account's default key of EBS", ("encryption",), ARN)
+    return VolumeKeys((use,), {ARN: found or KmsKey(None)}, frozenset(own))
 
 
 MINE = f"pcluster: {{volume_keys: ['{ARN}']}}"
 ROLE = "pcluster: {provider: {role: 'arn:aws:iam::111122223333:role/P'}}"
 LOGIN = MINE.replace("volume_keys", "login_nodes: {}, volume_keys")
 TABLE = [
-    Case("volume-keys", "pcluster: {}", Volumes(), [("ok", "AWS's own")]),
+    Case("volume-keys", "pcluster: {}", VolumeKeys(), [("ok", "AWS's own")]),
     Case("volume-keys", "pcluster: {}", default(key(ROOT)), [("error", "it is the account's default key of EBS, and neither the function", f"Fix: write pcluster.volume_keys: [{ARN}] [")]),
     Case("volume-keys", ROLE, default(key(ROOT)), [("error", "and allow kms:CreateGrant, kms:Decrypt", "on it in arn:aws:iam::111122223333:role/P")]),
     Case("volume-keys", MINE, default(key(ROOT)), [("ok", "all that start nodes may use it")]),
@@ -59,7 +59,7 @@ TABLE = [
     Case("volume-keys", MINE.replace("volume_keys", "queues: [{capacity_type: spot}], volume_keys"), default(key(ROOT)), [("error", f"--grantee-principal {SPOT}")]),
     Case("volume-keys", MINE, default(key(ROOT, KeyState="PendingDeletion")), [("error", "= PendingDeletion", "aws kms enable-key --key-id 1234")]),
     Case("volume-keys", MINE, default(None), [("error", "= none", "does not exist in us-east-1")]),
-    Case("image-keys", MINE.replace(ARN, THEIRS).replace("{volume", "{custom_ami: ami-0123456789abcdef0, volume"), Volumes((Use("the key of the image ami-1", ("pcluster", "custom_ami"), THEIRS),), {THEIRS: key(arn=THEIRS)}),
+    Case("image-keys", MINE.replace(ARN, THEIRS).replace("{volume", "{custom_ami: ami-0123456789abcdef0, volume"), VolumeKeys((VolumeKey("the key of the image ami-1", ("pcluster", "custom_ami"), THEIRS),), {THEIRS: key(arn=THEIRS)}),
          [("warning", "of account 444455556666", "its policy cannot be read from this account", "arn:aws:iam::111122223333:root")]),
     Case("volume-keys", "eks: {}", default(key(ROOT)), [("error", f"--grantee-principal {SCALING} --operations CreateGrant Decrypt")], "eks"),
     Case("volume-keys", "eks: {}", default(key(ROOT, to(SCALING, "kms:CreateGrant", "kms:Decrypt"))), [("ok",)], "eks"),
@@ -68,9 +68,9 @@ TABLE = [
     Case("volume-keys", "pcs: {}", default(key(ROOT)), [("error", f"--grantee-principal {LINKED}/pcs.amazonaws.com/AWSServiceRoleForPCS")], "pcs"),
     Case("given-key", f"encryption: {ARN}\neks: {{}}", default(key(ROOT)), [("error", f"--grantee-principal {SCALING}")], "eks"),
     Case("given-key", f"encryption: {ARN}\neks: {{}}", default(key(ROOT, grantees=(SCALING,))), [("ok",)], "eks"),
-    Case("image-keys", "pcluster: {custom_ami: ami-0123456789abcdef0}", Volumes(), [("ok", "keys of images = AWS's own")]),
+    Case("image-keys", "pcluster: {custom_ami: ami-0123456789abcdef0}", VolumeKeys(), [("ok", "keys of images = AWS's own")]),
     Case("image-keys", "pcluster: {custom_ami: ami-0123456789abcdef0}", default(key(ROOT)), [("error", "write pcluster.volume_keys")]),
-    Case("attached-keys", "pcluster: {shared_storage: [{name: a, type: ebs, id: vol-0123456789abcdef0, mount_dir: /a}]}", Volumes(), [("ok", "keys of attached volumes = AWS's own")]),
+    Case("attached-keys", "pcluster: {shared_storage: [{name: a, type: ebs, id: vol-0123456789abcdef0, mount_dir: /a}]}", VolumeKeys(), [("ok", "keys of attached volumes = AWS's own")]),
     Case("attached-keys", "pcluster: {shared_storage: [{name: a, type: ebs, id: vol-0123456789abcdef0, mount_dir: /a}]}", default(key(ROOT)), [("error", "write pcluster.volume_keys")]),
     Case("alarm-topics", TOPIC, {AT: ("", None)}, [("ok", "topic ops")], "eks"),
     Case("alarm-topics", JOBS, {TO: ("alias/aws/sns", None)}, [("ok", "topic ops", "messages about jobs may be sent to it")], "eks"),

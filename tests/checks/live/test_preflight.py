@@ -15,7 +15,7 @@ from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.credentials import User
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, regions
+from trainium_cdk.checks.live import Aws, CheckReport, CheckTarget, checks_of, examine, policy, regions
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 from trainium_cdk.cli.diff import servers
@@ -33,7 +33,7 @@ def test_every_check_passes_by_default(trn: Trn, engine: str) -> None:
     assert done.returncode == 0, done.stdout
     found = json.loads(done.stdout)
     assert (found["stack"], found["account"], found["counts"]["error"]) == (NAMES[engine], "000000000000", 0)
-    wanted = {c.name for c in checks_of(engine) if c.wanted(Target(settings.parse(""), engine))}
+    wanted = {c.name for c in checks_of(engine) if c.wanted(CheckTarget(settings.parse(""), engine))}
     silent = {"instance-types"}  # speaks only where EC2 and the catalogue differ
     assert wanted - silent <= {f["check"] for f in found["findings"]}
     assert found["cost"]["known_full_hour"] > found["cost"]["known_idle_hour"] > 0
@@ -392,7 +392,7 @@ def test_it_only_reads_and_the_policy_lists_all_requests(
     everything: dict[str, str], aws: LocalAws, engine: str
 ) -> None:
     aws.set_answers("quotas", dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS)))
-    recorder, target = Recorder(), Target(settings.parse(everything[engine]), engine)
+    recorder, target = Recorder(), CheckTarget(settings.parse(everything[engine]), engine)
     examine(target, Aws("us-east-1", recorder.session))
     assert {
         o for o in recorder.operations if not o.startswith(("Describe", "Get", "Head", "List", "Simulate"))
@@ -431,7 +431,7 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     document = json.loads(trn(text, NAMES[engine], "--print-policy").stdout)
     user.may(document)
 
-    def summary(found: Report) -> list[tuple[str, str, str]]:
+    def summary(found: CheckReport) -> list[tuple[str, str, str]]:
         return [(f.rule, f.level, f.what) for f in found.findings]
 
     whole = report(text, engine, **user.keys)
@@ -443,7 +443,9 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
         found = report(text, engine, **user.keys)
         hidden = {f.rule for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
         needing = {
-            c.name for c in checks_of(engine) if action in c.actions and c.wanted(Target(settings.parse(text), engine))
+            c.name
+            for c in checks_of(engine)
+            if action in c.actions and c.wanted(CheckTarget(settings.parse(text), engine))
         }
         assert hidden, action
         assert hidden <= needing

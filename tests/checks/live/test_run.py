@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import target
-from trainium_cdk.checks.live import Aws, Check, Report, examine
+from trainium_cdk.checks.live import Aws, Check, CheckReport, examine
 from trainium_cdk.checks.live.cost import cost, findings
 from trainium_cdk.checks.live.model import Subject
 from trainium_cdk.checks.live.run import run
@@ -87,7 +87,7 @@ def test_a_check_requests_only_what_it_declares() -> None:
      (("error", "warning"), False, 1), (("error", "warning"), True, 1)],
 )  # fmt: skip
 def test_exit_codes(levels: tuple[Any, ...], strict: bool, code: int) -> None:
-    report = Report("S", "trn", "us-east-1", "", tuple(Problem((), "", "", "", level) for level in levels), {})
+    report = CheckReport("S", "trn", "us-east-1", "", tuple(Problem((), "", "", "", level) for level in levels), {})
     assert report.exit_code(strict=strict) == code
 
 

@@ -30,7 +30,7 @@ from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.outputs.eks import JOB_USER
-from trainium_cdk.runner.spec import Step
+from trainium_cdk.runner.spec import PrepareStep
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
@@ -71,7 +71,7 @@ def let_it_prepare(patch: pytest.MonkeyPatch) -> None:
     """Scripts have a stage `prepare`, which looks for the program that their variable NEEDS names."""
 
     def prepare(self: Script, plan: Any) -> Any:
-        return (Step("tools", {"names": [self.env.get("NEEDS", "sh")], "fix": "Install it"}),)
+        return (PrepareStep("tools", {"names": [self.env.get("NEEDS", "sh")], "fix": "Install it"}),)
 
     patch.setattr(Script, "prepares", True)
     patch.setattr(Script, "prepare", prepare)

@@ -25,7 +25,7 @@ from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.observability.notice.function import notice
-from trainium_cdk.runner.spec import Budget, Health
+from trainium_cdk.runner.spec import Budget, HealthRules
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -50,7 +50,7 @@ def begun(running: Running, id: str) -> list[tuple[str, str]]:
 
 def test_a_node_that_hangs_is_told_and_the_training_begins_again(backend: KubernetesBackend, running: Running) -> None:
     """JobSet starts all pods again, once: no step runs twice at a time. The stacks are in the log of each node."""
-    rules = Health("restart", every=0.4, least=4.0)
+    rules = HealthRules("restart", every=0.4, least=4.0)
     id = train(backend, "hang", {"FAULT": "hang", "UNTIL": "1"}, health=rules)
     done = backend.wait(id, 300)
     assert done.ok, (done, text(backend.logs(id)))
@@ -68,7 +68,7 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(backend: Kubern
 def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Running) -> None:
     """Where nothing is done about it. Its first pod is not ready meanwhile, which the list and the node scaler's function read."""
     kubernetes, shared = supplier.Kubernetes(running.kubernetes.api()), running.shared / "trn/jobs"
-    id = train(backend, "told", {"FAULT": "hang", "STEPS": "400"}, health=Health(every=0.4, least=3.0))
+    id = train(backend, "told", {"FAULT": "hang", "STEPS": "400"}, health=HealthRules(every=0.4, least=3.0))
 
     def pod() -> dict[str, Any]:
         return next((one for one in backend.seen(id).pods if status.index(one) == 0), {})
@@ -130,7 +130,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
 
 @pytest.mark.sweep
 def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(backend: KubernetesBackend) -> None:
-    rules = Health(nan="stop", every=0.4, least=4.0)
+    rules = HealthRules(nan="stop", every=0.4, least=4.0)
     done = backend.wait(train(backend, "nan", {"FAULT": "nan", "AT": "12", "STEPS": "600"}, health=rules), 300)
     assert (done.state, backend.seen(done.id).job["status"].get("restarts", 0)) == ("FAILED", 0)
     assert done.why.startswith("the loss is no number since step 12, in ")
@@ -138,7 +138,7 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(backend:
 
 @pytest.mark.sweep
 def test_a_job_that_may_cost_no_more_saves_and_stops(backend: KubernetesBackend, running: Running) -> None:
-    rules = Health(every=0.4, least=4.0)
+    rules = HealthRules(every=0.4, least=4.0)
     id = train(backend, "usd", {"STEPS": "600"}, health=rules, budget=Budget(50.0, 16.0))
     done = backend.wait(id, 300)
     assert (done.state, backend.seen(id).job["status"].get("restarts", 0)) == ("FAILED", 0)

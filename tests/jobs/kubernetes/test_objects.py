@@ -24,12 +24,12 @@ CLUSTER = make_cluster(fleet(nodes=16))
 SECRET = {"TOKEN": "s3cret $(HOME) $$ '\"\n"}
 
 
-def described(name: str, script: Script, *stages: str) -> spec.Job:
+def described(name: str, script: Script, *stages: str) -> spec.JobSpec:
     program = spec.Program(("bash", "run.sh"), (spec.Place("job"), "/work"))
-    made = [spec.Stage(s, script.nodes, None if s == "prepare" else program) for s in stages]
+    made = [spec.StageSpec(s, script.nodes, None if s == "prepare" else program) for s in stages]
     files = {"run.sh": script.content}
     shown = {"nodes": script.nodes, "instance_type": "trn1.32xlarge"}
-    return spec.Job(
+    return spec.JobSpec(
         name, "script", tuple(made), shown=shown, files=files, variables=script.env, array=script.array or ""
     )
 
@@ -120,7 +120,7 @@ def test_the_job_arrives_as_it_was_described() -> None:
     content = bytes(range(256))
     found = made(filename="tool", content=b"#!" + content)
     [kept] = [one["stringData"]["job.json"] for one in found.parts if one["kind"] == "Secret"]
-    job = spec.from_json(spec.Job, json.loads(kept))
+    job = spec.from_json(spec.JobSpec, json.loads(kept))
     assert job.files == {"run.sh": b"#!" + content}
     assert job.id == "run-t"
 

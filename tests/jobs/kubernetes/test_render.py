@@ -106,7 +106,7 @@ def test_objects_match_the_official_schemas_and_have_the_job_in_them(name: str, 
     made = objects(rendered, on)
     assert schemas.validate_all([made.runner, *made.all]) == []
     [secret] = [one["stringData"] for one in made.parts if one["kind"] == "Secret"]
-    sent = spec.from_json(spec.Job, json.loads(secret["job.json"]))
+    sent = spec.from_json(spec.JobSpec, json.loads(secret["job.json"]))
     assert spec.to_json(replace(sent, variables=rendered.spec.variables)) == spec.to_json(rendered.spec)
     assert json.loads(secret.get("env.json", "{}")) == rendered.spec.variables
 
@@ -171,7 +171,7 @@ def test_scripts_arguments_and_variables_arrive_as_they_are(
     [secret] = [
         one["stringData"] for one in objects(render(job, CLUSTER, "t"), CLUSTER).parts if one["kind"] == "Secret"
     ]
-    sent = spec.from_json(spec.Job, json.loads(json.loads(json.dumps(secret["job.json"]))))
+    sent = spec.from_json(spec.JobSpec, json.loads(json.loads(json.dumps(secret["job.json"]))))
     [stage] = sent.stages
     assert stage.program is not None
     assert dict(sent.files) == {"show": content}

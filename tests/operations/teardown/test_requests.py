@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import Owner, Survey, destroy, survey
-from trainium_cdk.operations.teardown.survey import Kept
+from trainium_cdk.operations.teardown.survey import KeptResource
 from trainium_cdk.operations.teardown.sweep import Leftover, delete, find
 from trainium_cdk.outputs.contract import CONTRACT_KEY
 
@@ -193,7 +193,9 @@ def stack(status: str) -> Data:
     return {"Stacks": [{"StackStatus": status}]}
 
 
-FOUND = Survey(OWNER, "CREATE_COMPLETE", 9, (Kept("AWS::EFS::FileSystem", "fs-1"),), ("b-1", "b-2"), ("r-1", "r-2"))
+FOUND = Survey(
+    OWNER, "CREATE_COMPLETE", 9, (KeptResource("AWS::EFS::FileSystem", "fs-1"),), ("b-1", "b-2"), ("r-1", "r-2")
+)
 NOTHING: dict[str, Any] = {operation: [] if isinstance(pages, list) else {} for operation, pages in RESPONSES.items()}
 LOG = RESPONSES["logs.describe_log_groups"]
 FAILED = [{"StackResourceSummaries": [
@@ -380,7 +382,7 @@ def test_a_stack_is_read_before_it_is_deleted(template: object) -> None:
     assert found == Survey(
         Owner("S", ID, cluster="c", engine="eks", vpcs=frozenset({"vpc-1"}), functions=frozenset({"f"}), projects=frozenset({"p"}),
               managed=frozenset(r["PhysicalResourceId"] for r in PARTS), kept=frozenset({"fs-1", "b-2"})),
-        "CREATE_COMPLETE", 9, (Kept("AWS::EFS::FileSystem", "fs-1"), Kept("AWS::S3::Bucket", "b-2")), ("b-1",), ("r-1",),
+        "CREATE_COMPLETE", 9, (KeptResource("AWS::EFS::FileSystem", "fs-1"), KeptResource("AWS::S3::Bucket", "b-2")), ("b-1",), ("r-1",),
     )  # fmt: skip
     assert not found.deleted
 
@@ -406,7 +408,7 @@ def test_a_deleted_stack_is_read_from_its_events() -> None:
     assert (found.owner.stack_id, found.resources, found.kept, found.buckets) == (
         ID,
         0,
-        (Kept("AWS::EFS::FileSystem", "fs-1"),),
+        (KeptResource("AWS::EFS::FileSystem", "fs-1"),),
         ("b-1", "b-2"),
     )
     assert (found.owner.cluster, found.owner.engine, "never" in found.owner.managed) == ("c", "eks", False)

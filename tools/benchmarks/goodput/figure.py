@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work import health
 
 HERE = Path(__file__).parent
@@ -78,7 +78,7 @@ def moves(kind: str, *, watched: bool) -> bool:
 
 def cost(seen: Seen, engine: str, *, watched: bool, data: Mapping[str, Any] = DATA) -> Cost:
     """What a fault costs in a cluster: rules of the runner and published times as they are, and what was measured."""
-    rules, of, kind = Health(), data["training"], seen.fault.kind
+    rules, of, kind = HealthRules(), data["training"], seen.fault.kind
     start, clocks = data["start"]["seconds"], data["seen"][engine]
     looks = 3 * rules.every  # of the node, of what judges, and of the node that carries the order out
     begin = seen.begin + of["load"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work import health
 from trainium_cdk.runner.work.pulse import Progress
 
@@ -24,7 +24,7 @@ def false_alarms(histories: int, hours: float = 8, nodes: int = 16) -> int:
 
 
 def _is_disturbed(chance: random.Random, hours: float, nodes: int) -> bool:
-    clock, rules = _Clock(), Health("restart", "stop")
+    clock, rules = _Clock(), HealthRules("restart", "stop")
     one, end = Progress(clock), clock.now + hours * 3600
     typical, saving, each = chance.choice([1.0, 5.0, 30.0, 90.0]), chance.uniform(5, 1200), chance.randint(20, 200)
     step, busy = 0, clock.now + chance.uniform(60, 3600)

@@ -21,7 +21,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
 
 class Kubernetes:
@@ -35,7 +35,7 @@ class Kubernetes:
         self.place = running.shared
         self.place.mkdir(parents=True, exist_ok=True)
 
-    def send(self, job: Script, rules: Health) -> str:
+    def send(self, job: Script, rules: HealthRules) -> str:
         made = self._backend.render(job.model_copy(update={"restarts": 20}))
         spec = dataclasses.replace(made.spec, health=rules)
         return self._backend.send(dataclasses.replace(made, spec=spec))[0].id

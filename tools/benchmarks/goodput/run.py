@@ -13,9 +13,9 @@ from typing import Protocol, Self
 
 from tools.benchmarks.goodput.figure import EACH, HERE, SECONDS, Fault, Seen, moves
 from trainium_cdk.jobs import Script
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
-FAST = Health(hang="restart", nan="stop", every=0.4, least=6.0)
+FAST = HealthRules(hang="restart", nan="stop", every=0.4, least=6.0)
 """The watch of the local training: `least` is 600 s in a cluster, and `every` 30 s."""
 MOST = 0.005
 """The part of a core that the runner may take."""
@@ -33,7 +33,7 @@ class Engine(Protocol):
     place: Path
     inside: str
 
-    def send(self, job: Script, rules: Health) -> str: ...
+    def send(self, job: Script, rules: HealthRules) -> str: ...
 
     def has_ended(self, id: str) -> bool: ...
 
@@ -52,7 +52,7 @@ class Run:
     engine: Engine
     nodes: int
     faults: Sequence[Fault]
-    rules: Health
+    rules: HealthRules
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ def _lines(file: Path) -> list[str]:
 def share(engine: Engine, seconds: float) -> float:
     """The part of a core that the runner takes on a node where nothing is wrong, with its rules of a cluster and four steps a second. The node is the
     first one, whose runner is the batch script, too."""
-    run = Run(engine, 1, (), Health(), steps=int((seconds + 10) / SECONDS))
+    run = Run(engine, 1, (), HealthRules(), steps=int((seconds + 10) / SECONDS))
     run.send()
     run.until_step(10)
     before, began = _nanoseconds(run.jobs[-1]), time.monotonic()

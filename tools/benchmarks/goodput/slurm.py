@@ -15,7 +15,7 @@ from tests.runner.test_devices import Driver
 from tests.support import until
 from tools.benchmarks.goodput.figure import Fault
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import HealthRules
 
 _PATIENCE = 300.0
 
@@ -34,7 +34,7 @@ class Slurm:
         self.place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs"
         self.inside = str(self.place)
 
-    def send(self, job: Script, rules: Health) -> str:
+    def send(self, job: Script, rules: HealthRules) -> str:
         made = self._backend.render(job)
         [sent] = self._backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=rules)))
         self._numbers[sent.id] = sent.stages["train"]

@@ -30,13 +30,13 @@ from trainium_cdk.checks.live import (
 )
 from trainium_cdk.checks.live import cost as prices
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Report, Subject, Target
+from trainium_cdk.checks.live.model import Check, CheckReport, CheckTarget, Subject
 from trainium_cdk.checks.live.policy import policy
 from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import AwsError, NoCredentials
 from trainium_cdk.problems import Problem, show
 
-__all__ = ["Aws", "AwsError", "Check", "Report", "Target", "checks_of", "examine", "policy"]
+__all__ = ["Aws", "AwsError", "Check", "CheckReport", "CheckTarget", "checks_of", "examine", "policy"]
 
 COMMON: tuple[Check[Any], ...] = (
     *account.CHECKS,
@@ -67,7 +67,7 @@ def checks_of(engine: str) -> tuple[Check[Any], ...]:
     return (*COMMON, *OF_ENGINE[engines.get(engine).name])
 
 
-def examine(target: Target, aws: Aws | None = None) -> Report:
+def examine(target: CheckTarget, aws: Aws | None = None) -> CheckReport:
     """Everything that can be checked before anything costs money: offline rules, live checks, cost.
 
     Args:
@@ -84,7 +84,7 @@ def examine(target: Target, aws: Aws | None = None) -> Report:
         findings += run(target, aws, checks_of(target.engine))
     findings = [replace(f, where=target.where(f.key) if f.key else "") for f in findings]
     estimate = prices.cost(target)
-    return Report(
+    return CheckReport(
         target.stack,
         target.env.name,
         target.env.region,
@@ -94,7 +94,7 @@ def examine(target: Target, aws: Aws | None = None) -> Report:
     )
 
 
-def _identify(target: Target, aws: Aws) -> tuple[list[Problem], str]:
+def _identify(target: CheckTarget, aws: Aws) -> tuple[list[Problem], str]:
     """What the check of the credentials reports, and their account. The account is empty if they cannot be used."""
     check = account.IDENTITY
     try:

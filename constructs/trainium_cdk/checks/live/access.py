@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.principals import Principal, principal
 
@@ -38,7 +38,7 @@ ROLES = {
 }
 
 
-def roles(target: Target) -> list[Role]:
+def roles(target: CheckTarget) -> list[Role]:
     """The service-linked roles that this stack's services use."""
     env, wanted = target.env, []
     if any(f.queue.capacity_type == "spot" for f in target.nodes):
@@ -50,7 +50,7 @@ def roles(target: Target) -> list[Role]:
     return wanted
 
 
-def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
+def evaluate_roles(target: CheckTarget, existing: dict[str, bool]) -> Found:
     customer_key = target.env.encryption == "customer-key"
     named = [ROLES[name] for name in target.inventory.volume_roles() if customer_key and name != "spot"]
     for role in roles(target):
@@ -69,7 +69,7 @@ def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
             yield subject.error("none", why, create)
 
 
-def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:
+def fetch_roles(target: CheckTarget, aws: Aws) -> dict[str, bool]:
     return {r.name: aws.find("iam:GetRole", RoleName=r.name) is not None for r in roles(target)}
 
 
@@ -77,7 +77,7 @@ Principals = dict[KeyPath, "str | None"]
 """The real ARN of each principal; None where there is no such role or user."""
 
 
-def principals(target: Target, kind: str) -> dict[KeyPath, Principal]:
+def principals(target: CheckTarget, kind: str) -> dict[KeyPath, Principal]:
     """The roles, or the users, of this account that the cluster gives access, by key."""
     account, named = target.account or target.env.account, target.inventory.principals()
     found = {key: principal(arn) for key, arn in named.items()}
@@ -87,13 +87,13 @@ def principals(target: Target, kind: str) -> dict[KeyPath, Principal]:
 def _principals(kind: str) -> Check[Principals]:
     """Whether the roles, or the users, exist under these ARNs: a session does not show its role's path."""
 
-    def fetch(target: Target, aws: Aws) -> Principals:
+    def fetch(target: CheckTarget, aws: Aws) -> Principals:
         asked = {
             at: aws.find(action, **{f"{kind.title()}Name": one.name}) for at, one in principals(target, kind).items()
         }
         return {at: str(answer[kind.title()]["Arn"]) if answer else None for at, answer in asked.items()}
 
-    def evaluate(target: Target, existing: Principals) -> Found:
+    def evaluate(target: CheckTarget, existing: Principals) -> Found:
         for at, one in principals(target, kind).items():
             real, subject = existing[at], target.about(f"{kind} {one.name}", *at)
             own = f"arn:{one.partition}:iam::{one.account}:{kind}/{one.path}{one.name}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found
 
 OLDEST_BOOTSTRAP = 6
 """The version that the CDK's templates require (rule CheckBootstrapVersion in every synthesised stack, aws-cdk-lib
@@ -15,7 +15,7 @@ CLUSTER = "Custom::PclusterCluster"
 Stacks = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
 
-def evaluate_identity(target: Target, identity: dict[str, Any]) -> Found:
+def evaluate_identity(target: CheckTarget, identity: dict[str, Any]) -> Found:
     account, arn = identity["Account"], identity["Arn"]
     if target.env.account and target.env.account != account:
         yield target.about("account", "account").error(
@@ -27,10 +27,10 @@ def evaluate_identity(target: Target, identity: dict[str, Any]) -> Found:
     yield target.about("credentials").ok(arn, f"account {account}, region {target.env.region}")
 
 
-def evaluate_bootstrap(target: Target, version: str | None) -> Found:
+def evaluate_bootstrap(target: CheckTarget, version: str | None) -> Found:
     location = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
     fix = f"cdk bootstrap {location}"
-    if target.qualifier != Target.qualifier:
+    if target.qualifier != CheckTarget.qualifier:
         fix += f" --qualifier {target.qualifier}"
     bootstrap = target.about("CDK bootstrap")
     if version is None:
@@ -41,7 +41,7 @@ def evaluate_bootstrap(target: Target, version: str | None) -> Found:
         yield bootstrap.ok(f"version {version}", f"at least {OLDEST_BOOTSTRAP} is needed")
 
 
-def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
+def evaluate_stacks(target: CheckTarget, stacks: Stacks) -> Found:
     ours, cluster = stacks
     own = target.about(f"stack {target.stack}")
     if cluster is not None:
@@ -82,7 +82,7 @@ def resume_rollback(stack: str, region: str, resources: Iterable[Mapping[str, An
     return f"{command} --resources-to-skip {' '.join(r['LogicalResourceId'] for r in failed)}" if failed else command
 
 
-def fetch_stacks(target: Target, aws: Aws) -> Stacks:
+def fetch_stacks(target: CheckTarget, aws: Aws) -> Stacks:
     """Our stack with its resources, and another stack that already has the name of the new cluster."""
     ours = stack(target, aws)
     listed = aws.find("cloudformation:ListStackResources", StackName=target.stack)
@@ -92,7 +92,7 @@ def fetch_stacks(target: Target, aws: Aws) -> Stacks:
     return ours, _stack(aws, target.cluster) if new else None
 
 
-def stack(target: Target, aws: Aws) -> dict[str, Any] | None:
+def stack(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
     """The current state of our stack; None if it does not exist."""
     return _stack(aws, target.stack)
 

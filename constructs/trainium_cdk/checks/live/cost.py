@@ -8,7 +8,7 @@ from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.catalog.lookup import BLOCK, CALCULATOR, describe_sum
-from trainium_cdk.checks.live.model import Found, Subject, Target, join_words
+from trainium_cdk.checks.live.model import CheckTarget, Found, Subject, join_words
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
 from trainium_cdk.settings.observability import (
@@ -38,12 +38,12 @@ class Item:
     full: float | None
 
 
-def items(target: Target) -> list[Item]:
+def items(target: CheckTarget) -> list[Item]:
     """Every item of the stack that is charged by the hour or by provisioned capacity."""
     return [*_nodes(target), *_servers(target), *_network(target), *_storage(target), *_cluster(target)]
 
 
-def _nodes(target: Target) -> Iterator[Item]:
+def _nodes(target: CheckTarget) -> Iterator[Item]:
     for part in target.inventory.parts:
         if not (nodes := part.nodes):
             continue
@@ -64,7 +64,7 @@ def _nodes(target: Target) -> Iterator[Item]:
         yield _volumes(target, f"{part.name}: root volumes of {part.volume_gib} GiB", part.volume_gib, part.count, most)
 
 
-def _servers(target: Target) -> Iterator[Item]:
+def _servers(target: CheckTarget) -> Iterator[Item]:
     for part in target.servers:
         yield _item(target, f"{part.name}: {part.instance_type}", part.instance_type, part.count, part.most)
         if part.volume_gib:
@@ -72,7 +72,7 @@ def _servers(target: Target) -> Iterator[Item]:
             yield _volumes(target, f"{part.name}: {what}", part.volume_gib, part.count, part.most)
 
 
-def _network(target: Target) -> Iterator[Item]:
+def _network(target: CheckTarget) -> Iterator[Item]:
     network = target.env.network
     wanted = addresses_wanted(target)
     if count := wanted.get("NAT gateways", 0):
@@ -86,7 +86,7 @@ def _network(target: Target) -> Iterator[Item]:
         yield _item(target, what, "interface-endpoint-hour", count)
 
 
-def _storage(target: Target) -> Iterator[Item]:
+def _storage(target: CheckTarget) -> Iterator[Item]:
     storage = target.env.storage
     efs, fsx = storage.efs, storage.fsx
     if efs and not efs.existing and efs.provisioned_mibps:
@@ -101,7 +101,7 @@ def _storage(target: Target) -> Iterator[Item]:
             yield _item(target, what, "fsx-metadata-iops-month", fsx.metadata_iops)
 
 
-def _cluster(target: Target) -> Iterator[Item]:
+def _cluster(target: CheckTarget) -> Iterator[Item]:
     for part in target.inventory.parts:
         if part.price:
             what = f"{part.name}: {part.detail}" if part.detail else part.name
@@ -111,7 +111,7 @@ def _cluster(target: Target) -> Iterator[Item]:
         yield _item(target, "encryption key", "kms-key-month", 1)
 
 
-def _observability(target: Target) -> Iterator[Item]:
+def _observability(target: CheckTarget) -> Iterator[Item]:
     """The dashboard, its alarms, and custom metrics: those of the cluster always, those of nodes while one runs."""
     if not target.env.observability or not target.inventory.counts_jobs:
         return
@@ -128,14 +128,14 @@ def _observability(target: Target) -> Iterator[Item]:
     yield _item(target, what, "cloudwatch-metric-month", least, most)
 
 
-def _item(target: Target, what: str, price: str, least: int, most: int | None = None) -> Item:
+def _item(target: CheckTarget, what: str, price: str, least: int, most: int | None = None) -> Item:
     """So many of what a price is for, while no job runs and at most (default: the same number)."""
     usd = target.quote(price).usd
     hour = usd / HOURS_OF_A_MONTH if usd is not None and price.endswith("-month") else usd
     return Item(what, price, _times(hour, least), _times(hour, least if most is None else most))
 
 
-def _volumes(target: Target, what: str, gib: int, least: int, most: int) -> Item:
+def _volumes(target: CheckTarget, what: str, gib: int, least: int, most: int) -> Item:
     return _item(target, what, "ebs-gp3-gib-month", gib * least, gib * most)
 
 
@@ -143,7 +143,7 @@ def _times(price: float | None, count: int) -> float | None:
     return 0.0 if count == 0 else None if price is None else price * count
 
 
-def rates(target: Target, parts: Iterable[Item]) -> dict[str, str]:
+def rates(target: CheckTarget, parts: Iterable[Item]) -> dict[str, str]:
     """What is paid by use and not counted: the name of the price of a unit, and what it is for."""
     has = {part.price for part in parts}
     efs = target.env.storage.efs
@@ -159,7 +159,7 @@ def rates(target: Target, parts: Iterable[Item]) -> dict[str, str]:
     return {name: what for name, (what, there) in found.items() if there}
 
 
-def cost(target: Target) -> dict[str, Any]:
+def cost(target: CheckTarget) -> dict[str, Any]:
     """The estimate: items, totals (None if a part is unknown), totals of the known parts, the items whose price is unknown, and where each
     price comes from."""
     parts = items(target)

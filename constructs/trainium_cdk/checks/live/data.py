@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject, join_words
 from trainium_cdk.errors import Denied
 from trainium_cdk.problems import KeyPath
 
@@ -22,7 +22,7 @@ class Bucket:
     """Whether it must be in the same region, because FSx can only link such buckets."""
 
 
-def buckets(target: Target) -> Iterator[Bucket]:
+def buckets(target: CheckTarget) -> Iterator[Bucket]:
     fsx = target.env.storage.fsx
     linked: list[tuple[KeyPath, str]] = []
     if fsx and not fsx.existing:
@@ -37,7 +37,7 @@ BucketState = str | Literal["none", "denied"]
 """Region of a bucket, or why it is not known."""
 
 
-def evaluate_buckets(target: Target, states: dict[str, BucketState]) -> Found:
+def evaluate_buckets(target: CheckTarget, states: dict[str, BucketState]) -> Found:
     for bucket in buckets(target):
         subject, state = target.about(f"bucket {bucket.name}", *bucket.key), states[bucket.name]
         elsewhere, fix = f"it is not in {target.env.region}", f"copy it to a bucket in {target.env.region}"
@@ -57,7 +57,7 @@ def evaluate_buckets(target: Target, states: dict[str, BucketState]) -> Found:
             yield subject.warning(state, f"{elsewhere}: AWS charges for the data transfer", fix)
 
 
-def fetch_buckets(target: Target, aws: Aws) -> dict[str, BucketState]:
+def fetch_buckets(target: CheckTarget, aws: Aws) -> dict[str, BucketState]:
     states: dict[str, BucketState] = {}
     for bucket in buckets(target):
         try:
@@ -81,7 +81,7 @@ class FileSystem:
     zones: frozenset[str] = frozenset()
 
 
-def _existing(target: Target) -> dict[str, str]:
+def _existing(target: CheckTarget) -> dict[str, str]:
     """Ids of the existing file systems that the environment names, by storage name."""
     storage = target.env.storage
     both = (("efs", storage.efs), ("fsx", storage.fsx))
@@ -91,7 +91,7 @@ def _existing(target: Target) -> dict[str, str]:
 Systems = dict[str, FileSystem | None]
 
 
-def evaluate_file_systems(target: Target, systems: Systems) -> Found:
+def evaluate_file_systems(target: CheckTarget, systems: Systems) -> Found:
     for name, system in systems.items():
         subject = target.about(f"file system {_existing(target)[name]}", "storage", name, "existing")
         if system is None:
@@ -101,7 +101,7 @@ def evaluate_file_systems(target: Target, systems: Systems) -> Found:
         yield from problems or [subject.ok(system.state, f"{name} storage, in this environment's zones")]
 
 
-def _problems(target: Target, name: str, system: FileSystem, subject: Subject) -> Found:
+def _problems(target: CheckTarget, name: str, system: FileSystem, subject: Subject) -> Found:
     network, fsx = target.env.network, target.env.storage.fsx
     if system.state.upper() != "AVAILABLE":
         yield subject.error(system.state, "it cannot be mounted in this state", "wait, or use another file system")
@@ -122,8 +122,8 @@ def _problems(target: Target, name: str, system: FileSystem, subject: Subject) -
         yield subject.warning(system.vpc, f"it is not in the VPC {network.existing.vpc_id}", "peer the two VPCs")
 
 
-def _fetch(name: str) -> Callable[[Target, Aws], Systems]:
-    def fetch(target: Target, aws: Aws) -> Systems:
+def _fetch(name: str) -> Callable[[CheckTarget, Aws], Systems]:
+    def fetch(target: CheckTarget, aws: Aws) -> Systems:
         identifier = _existing(target)[name]
         return {name: _efs(aws, identifier) if name == "efs" else _fsx(aws, identifier)}
 

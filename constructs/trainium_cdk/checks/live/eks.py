@@ -7,7 +7,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import fetch_public_image, images
-from trainium_cdk.checks.live.model import Check, Found, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, join_words
 from trainium_cdk.checks.live.policy import deploying_role
 
 RESERVE = "ec2:CreateCapacityReservation"
@@ -15,7 +15,7 @@ SUPPORT_ENDS = dt.timedelta(days=60)
 """A warning is given this long before the end of support."""
 
 
-def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Found:
+def evaluate_kubernetes(target: CheckTarget, versions: dict[str, dict[str, Any]]) -> Found:
     version = target.env.kubernetes_version
     kubernetes = target.about(f"Kubernetes {version}", "eks", "version")
     release = versions.get(version)
@@ -43,7 +43,7 @@ def _day(moment: dt.datetime | None) -> str:
     return moment.date().isoformat() if moment else "on an unknown date"
 
 
-def addons(target: Target) -> dict[str, str]:
+def addons(target: CheckTarget) -> dict[str, str]:
     """The add-ons with a fixed version, from the catalogue or the environment. EKS chooses the version of the
     others."""
     version = target.env.kubernetes_version
@@ -52,7 +52,7 @@ def addons(target: Target) -> dict[str, str]:
     return pinned | {n: v for n, v in target.env.eks.addon_versions.items() if n in wanted}
 
 
-def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
+def evaluate_addons(target: CheckTarget, offered: dict[str, list[str]]) -> Found:
     kubernetes, wanted = target.env.kubernetes_version, addons(target)
     wrong = {name: v for name, v in wanted.items() if v not in offered.get(name, [])}
     for name, version in wrong.items():
@@ -64,7 +64,7 @@ def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
         yield target.about("add-ons").ok(join_words(wanted), f"each in a version for Kubernetes {kubernetes}")
 
 
-def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
+def fetch_addons(target: CheckTarget, aws: Aws) -> dict[str, list[str]]:
     offered: dict[str, list[str]] = {}
     for name in addons(target):
         answer = aws("eks:DescribeAddonVersions", addonName=name, kubernetesVersion=target.env.kubernetes_version)
@@ -72,7 +72,7 @@ def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
     return offered
 
 
-def evaluate_node_image(target: Target, image: str | None) -> Found:
+def evaluate_node_image(target: CheckTarget, image: str | None) -> Found:
     facts, version = target.env.catalog.eks, target.env.kubernetes_version
     published = target.about(f"image {facts.ami_type}", "eks", "version")
     if image:
@@ -85,13 +85,13 @@ def evaluate_node_image(target: Target, image: str | None) -> Found:
     )
 
 
-def reserves(target: Target) -> bool:
+def reserves(target: CheckTarget) -> bool:
     """Whether the function that starts nodes reserves them first."""
     scaled = target.env.eks.plugins.autoscaler and target.env.eks.scaling.reserve
     return scaled and any(n.queue.capacity_type == "on-demand" and not n.resource.reservation for n in target.nodes)
 
 
-def evaluate_reserving(target: Target, decision: dict[str, Any] | None) -> Found:
+def evaluate_reserving(target: CheckTarget, decision: dict[str, Any] | None) -> Found:
     """Whether the account may reserve instances, and what that costs."""
     reserving = target.about(RESERVE, "eks", "scaling", "reserve")
     if decision is None:
@@ -113,7 +113,7 @@ def evaluate_reserving(target: Target, decision: dict[str, Any] | None) -> Found
         yield reserving.ok("allowed", f"{text}, or up to an hour later")
 
 
-def fetch_reserving(target: Target, aws: Aws) -> dict[str, Any] | None:
+def fetch_reserving(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
     """IAM's decision for the role with which the CDK deploys: only what the organization says counts, and that is the same for every role of
     the account."""
     answer = aws.find("iam:SimulatePrincipalPolicy", PolicySourceArn=deploying_role(target), ActionNames=[RESERVE])

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target
-from trainium_cdk.settings.inventory import Image
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject
+from trainium_cdk.settings.inventory import MachineImage
 
 Images = dict[str, dict[str, Any] | None]
 """Image id -> EC2's description; None where there is none."""
-Further = Callable[[Target, dict[str, Any], Subject], Found]
+Further = Callable[[CheckTarget, dict[str, Any], Subject], Found]
 """Further findings about an image: target, EC2's description, the image as a subject."""
 
 
@@ -27,7 +27,7 @@ def images(further: Further = lambda *_: iter(())) -> Check[Images]:
     return Check("images", ("ec2:DescribeImages",), fetch_images, evaluate, lambda t: bool(t.inventory.images()))
 
 
-def evaluate_images(further: Further, target: Target, images: Images) -> Found:
+def evaluate_images(further: Further, target: CheckTarget, images: Images) -> Found:
     for wanted in target.inventory.images():
         subject, image = target.about(f"image {wanted.id}", *wanted.key), images[wanted.id]
         if image is None:
@@ -41,7 +41,7 @@ def evaluate_images(further: Further, target: Target, images: Images) -> Found:
         yield from problems or [subject.ok(image["State"], str(image.get("Name", "")))]
 
 
-def _problems(target: Target, wanted: Image, image: dict[str, Any], subject: Subject) -> Found:
+def _problems(target: CheckTarget, wanted: MachineImage, image: dict[str, Any], subject: Subject) -> Found:
     if image["State"] != "available":
         yield subject.error(image["State"], "it cannot be used in this state", "wait, or use another image")
     if image["Architecture"] != "x86_64":
@@ -55,12 +55,12 @@ def _problems(target: Target, wanted: Image, image: dict[str, Any], subject: Sub
         yield subject.warning("deprecated", "its owner no longer maintains it", "build a new one")
 
 
-def fetch_images(target: Target, aws: Aws) -> Images:
+def fetch_images(target: CheckTarget, aws: Aws) -> Images:
     wanted = sorted({w.id for w in target.inventory.images()})
     return {image: aws.first("ec2:DescribeImages", "Images", ImageIds=[image]) for image in wanted}
 
 
-def fetch_public_image(target: Target, aws: Aws) -> str | None:
+def fetch_public_image(target: CheckTarget, aws: Aws) -> str | None:
     """The image that AWS publishes for the nodes; None if there is none."""
     return aws.parameter(target.inventory.public_parameters()[0])
 

@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk.checks.live.access import ROLES, Role
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject, join_words
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath
 
@@ -30,7 +30,7 @@ DESCRIBE = ("kms:DescribeKey", "kms:GetKeyPolicy")
 
 
 @dataclass(frozen=True)
-class Key:
+class KmsKey:
     """A key as KMS describes it.
 
     Attributes:
@@ -69,7 +69,7 @@ def _principals(value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Use:
+class VolumeKey:
     """A key that encrypts volumes of nodes.
 
     Attributes:
@@ -84,15 +84,15 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Volumes:
+class VolumeKeys:
     """Keys of volumes. `own` are the ids of the stack's own keys, which its roles may use."""
 
-    uses: tuple[Use, ...] = ()
-    keys: Mapping[str, Key] = field(default_factory=dict)
+    uses: tuple[VolumeKey, ...] = ()
+    keys: Mapping[str, KmsKey] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
 
 
-def evaluate_volumes(what: str, target: Target, state: Volumes) -> Found:
+def evaluate_volumes(what: str, target: CheckTarget, state: VolumeKeys) -> Found:
     """Args: what: whose keys were asked for, where none of them is a customer's."""
     if not state.uses:
         yield target.about(what).ok("AWS's own", "all that start nodes may use it for their volumes")
@@ -105,7 +105,7 @@ def evaluate_volumes(what: str, target: Target, state: Volumes) -> Found:
             yield subject.ok("usable", f"{use.what}: all that start nodes may use it")
 
 
-def _of_volume(target: Target, use: Use, key: Key, subject: Subject, own: frozenset[str]) -> Found:
+def _of_volume(target: CheckTarget, use: VolumeKey, key: KmsKey, subject: Subject, own: frozenset[str]) -> Found:
     if problem := unusable(target, key, subject, use.what):
         yield problem
         return
@@ -134,7 +134,7 @@ def _of_volume(target: Target, use: Use, key: Key, subject: Subject, own: frozen
             )
 
 
-def _own_roles(target: Target, use: Use, key: Key, subject: Subject, *, listed_already: bool) -> Found:
+def _own_roles(target: CheckTarget, use: VolumeKey, key: KmsKey, subject: Subject, *, listed_already: bool) -> Found:
     """Whether the roles of the stack that start nodes may use a key: their policies must allow it, and the key's policy must let them."""
     assert key.metadata is not None  # noqa: S101  checked by the caller
     arn, provider = str(key.metadata["Arn"]), target.env.pcluster.provider.role
@@ -156,15 +156,15 @@ def _own_roles(target: Target, use: Use, key: Key, subject: Subject, *, listed_a
         )
 
 
-def _roles(target: Target) -> list[Role]:
+def _roles(target: CheckTarget) -> list[Role]:
     return [ROLES[name] for name in target.inventory.volume_roles()]
 
 
-def _arn(target: Target, role: Role) -> str:
+def _arn(target: CheckTarget, role: Role) -> str:
     return f"arn:{partition(target.env.region)}:iam::{target.account}:role/aws-service-role/{role.service}/{role.name}"
 
 
-def unusable(target: Target, key: Key, subject: Subject, what: str) -> Any:
+def unusable(target: CheckTarget, key: KmsKey, subject: Subject, what: str) -> Any:
     """An error if a key does not exist, or cannot encrypt in its state."""
     if key.metadata is None:
         return subject.error("none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN")
@@ -175,8 +175,12 @@ def unusable(target: Target, key: Key, subject: Subject, what: str) -> Any:
 
 
 def _volumes(
-    name: str, what: str, uses: Callable[[Target, Aws], Iterable[Use]], wanted: Callable[[Target], bool], *actions: str
-) -> Check[Volumes]:
+    name: str,
+    what: str,
+    uses: Callable[[CheckTarget, Aws], Iterable[VolumeKey]],
+    wanted: Callable[[CheckTarget], bool],
+    *actions: str,
+) -> Check[VolumeKeys]:
     """A check of keys of volumes.
 
     Args:
@@ -185,50 +189,50 @@ def _volumes(
         actions: that `uses` needs.
     """
 
-    def fetch(target: Target, aws: Aws) -> Volumes:
+    def fetch(target: CheckTarget, aws: Aws) -> VolumeKeys:
         found, own = tuple(uses(target, aws)), frozenset[str]()
         if found and target.env.encryption == "customer-key" and stack(target, aws):
             resources = aws("cloudformation:ListStackResources", StackName=target.stack)["StackResourceSummaries"]
             own = frozenset(r["PhysicalResourceId"] for r in resources if r["ResourceType"] == "AWS::KMS::Key")
-        return Volumes(found, {use.id: describe(target, aws, use.id, grants=True) for use in found}, own)
+        return VolumeKeys(found, {use.id: describe(target, aws, use.id, grants=True) for use in found}, own)
 
     stacks = ("cloudformation:DescribeStacks", "cloudformation:ListStackResources")
     return Check(name, (*actions, *DESCRIBE, "kms:ListGrants", *stacks), fetch, partial(evaluate_volumes, what), wanted)
 
 
-def _uses_default_key(target: Target) -> bool:
+def _uses_default_key(target: CheckTarget) -> bool:
     """Volumes of the launch templates that the stack makes have the key of `encryption`, and ParallelCluster's have no key of their own."""
     return target.inventory.volume_keys() is not None or target.env.encryption == "aws-managed"
 
 
-def _default(target: Target, aws: Aws) -> Iterable[Use]:  # noqa: ARG001
+def _default(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:  # noqa: ARG001
     key = str(aws("ec2:GetEbsDefaultKmsKeyId")["KmsKeyId"])
     if not AWS_OWN.search(key):
-        yield Use("the account's default key of EBS", ("encryption",), key)
+        yield VolumeKey("the account's default key of EBS", ("encryption",), key)
 
 
-def _given(target: Target, aws: Aws) -> Iterable[Use]:  # noqa: ARG001
-    yield Use("the key of the nodes' volumes", ("encryption",), target.env.encryption)
+def _given(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:  # noqa: ARG001
+    yield VolumeKey("the key of the nodes' volumes", ("encryption",), target.env.encryption)
 
 
-def _of_images(target: Target, aws: Aws) -> Iterable[Use]:
+def _of_images(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:
     for image in {image.id: image for image in target.inventory.images()}.values():
         found = aws.first("ec2:DescribeImages", "Images", ImageIds=[image.id])
         disks = [m.get("Ebs", {}).get("SnapshotId") for m in (found or {}).get("BlockDeviceMappings", [])]
         for snapshot in filter(None, disks):
             described = aws.first("ec2:DescribeSnapshots", "Snapshots", SnapshotIds=[snapshot])
             if key := (described or {}).get("KmsKeyId"):
-                yield Use(f"the key of the image {image.id}", image.key, str(key))
+                yield VolumeKey(f"the key of the image {image.id}", image.key, str(key))
 
 
-def _of_volumes(target: Target, aws: Aws) -> Iterable[Use]:
+def _of_volumes(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:
     for at, volume in target.inventory.volumes().items():
         described = aws.first("ec2:DescribeVolumes", "Volumes", VolumeIds=[volume])
         if key := (described or {}).get("KmsKeyId"):
-            yield Use(f"the key of the volume {volume}", at, str(key))
+            yield VolumeKey(f"the key of the volume {volume}", at, str(key))
 
 
-def describe(target: Target, aws: Aws, id: str, *, grants: bool = False) -> Key:
+def describe(target: CheckTarget, aws: Aws, id: str, *, grants: bool = False) -> KmsKey:
     """A key with its policy, where it belongs to the account.
 
     Args:
@@ -237,10 +241,10 @@ def describe(target: Target, aws: Aws, id: str, *, grants: bool = False) -> Key:
     answer = aws.find("kms:DescribeKey", KeyId=id)
     metadata = answer["KeyMetadata"] if answer else None
     if not metadata or metadata.get("KeyManager") == "AWS" or str(metadata["Arn"]).split(":")[4] != target.account:
-        return Key(metadata)
+        return KmsKey(metadata)
     policy = json.loads(aws("kms:GetKeyPolicy", KeyId=metadata["KeyId"], PolicyName="default")["Policy"])
     given = aws("kms:ListGrants", KeyId=metadata["KeyId"])["Grants"] if grants else ()
-    return Key(
+    return KmsKey(
         metadata,
         tuple(policy.get("Statement", ())),
         frozenset(g["GranteePrincipal"] for g in given if "CreateGrant" in g.get("Operations", ())),

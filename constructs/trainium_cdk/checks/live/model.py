@@ -69,7 +69,7 @@ class Quote:
 
 
 @dataclass(frozen=True)
-class Target:
+class CheckTarget:
     """The stack of an environment that will be deployed.
 
     Attributes:
@@ -151,13 +151,13 @@ class Check(Generic[A]):
 
     name: str
     actions: tuple[str, ...]
-    fetch: Callable[[Target, Aws], A]
-    evaluate: Callable[[Target, A], Found]
-    wanted: Callable[[Target], bool] = lambda _: True
+    fetch: Callable[[CheckTarget, Aws], A]
+    evaluate: Callable[[CheckTarget, A], Found]
+    wanted: Callable[[CheckTarget], bool] = lambda _: True
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """All that was reported, in the order of the output."""
 
     stack: str

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, join_words
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import ExistingSubnet, Peering
 
@@ -36,7 +36,7 @@ class Existing:
     deployed: bool = False
 
 
-def evaluate_vpc(target: Target, state: Existing) -> Found:
+def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
     vpc, subnets, dns, tables = state.vpc, state.subnets, state.dns, state.tables
     existing = target.env.network.existing
     if existing is None:
@@ -69,7 +69,9 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
             yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
 
 
-def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath, deployed: bool) -> Found:
+def _subnet(
+    target: CheckTarget, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath, deployed: bool
+) -> Found:
     what = f"subnet {ours.id}"
     if theirs is None:
         yield target.about(what, *at, "id").error("none", "this subnet does not exist", "correct the id")
@@ -104,7 +106,7 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         yield subject.ok(value, f"in {zone}, for up to {nodes:,} nodes")
 
 
-def _default_route(target: Target, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
+def _default_route(target: CheckTarget, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
     """Whether a private subnet's default route matches the environment's `internet` setting."""
     existing = target.env.network.existing
     assert existing is not None  # noqa: S101  checked by the caller
@@ -128,7 +130,7 @@ def _table(aws: Aws, vpc: str, subnet: str) -> dict[str, Any] | None:
     return None
 
 
-def fetch_vpc(target: Target, aws: Aws) -> Existing:
+def fetch_vpc(target: CheckTarget, aws: Aws) -> Existing:
     existing = target.env.network.existing
     if existing is None:
         return Existing()
@@ -156,13 +158,13 @@ class Peer:
     tables: dict[str, dict[str, Any] | None]
 
 
-def _reachable(target: Target) -> list[tuple[int, Peering]]:
+def _reachable(target: CheckTarget) -> list[tuple[int, Peering]]:
     """The peers that these credentials can read: those in the same account."""
     ours = {None, target.env.account, target.account}
     return [(i, p) for i, p in enumerate(target.env.network.peerings) if p.account in ours]
 
 
-def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False) -> Found:
+def evaluate_peers(target: CheckTarget, peers: dict[int, Peer], exists: bool = False) -> Found:
     network = target.env.network
     ours = [IPv4Network(own) for own in network.vpc_cidrs]
     readable = dict(_reachable(target))
@@ -184,7 +186,7 @@ def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False)
             yield target.about(what).ok(join_words(_networks(answer.vpc)), f"does not overlap with {join_words(ours)}")
 
 
-def _overlaps(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath) -> Found:
+def _overlaps(target: CheckTarget, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath) -> Found:
     assert answer.vpc is not None  # noqa: S101  checked by the caller
     networks, subject = _networks(answer.vpc), target.about(f"peer {peer.vpc_id}", *at, "cidr")
     for network, own in itertools.product(networks, ours):
@@ -197,7 +199,9 @@ def _overlaps(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Networ
             yield subject.error(join_words(networks), reason, f"write cidr: {_written(networks)}")
 
 
-def _tables(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath, exists: bool) -> Found:
+def _tables(
+    target: CheckTarget, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath, exists: bool
+) -> Found:
     for i, name in enumerate(peer.route_tables):
         table, subject = answer.tables[name], target.about(f"route table {name}", *at, "route_tables", i)
         if table is None or table["VpcId"] != peer.vpc_id:
@@ -213,7 +217,7 @@ def _tables(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network]
             )
 
 
-def fetch_peers(target: Target, aws: Aws) -> tuple[dict[int, Peer], bool]:
+def fetch_peers(target: CheckTarget, aws: Aws) -> tuple[dict[int, Peer], bool]:
     peers = {}
     for i, peer in _reachable(target):
         tables = {

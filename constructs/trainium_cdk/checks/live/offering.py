@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, join_words
 
 Offered = dict[str, frozenset[str]]
 """Instance type -> zone ids."""
 
 
-def evaluate_zones(target: Target, states: dict[str, str]) -> Found:
+def evaluate_zones(target: CheckTarget, states: dict[str, str]) -> Found:
     for zone in target.zone_ids:
         state = states.get(zone)
         if state != "available":
@@ -22,12 +22,12 @@ def evaluate_zones(target: Target, states: dict[str, str]) -> Found:
         yield target.about("zones").ok(join_words(target.zone_ids), f"available in {target.env.region}")
 
 
-def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
+def fetch_zones(_: CheckTarget, aws: Aws) -> dict[str, str]:
     answer = aws("ec2:DescribeAvailabilityZones", Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
     return {z["ZoneId"]: z["State"] for z in answer["AvailabilityZones"]}
 
 
-def evaluate_offering(target: Target, offered: Offered) -> Found:
+def evaluate_offering(target: CheckTarget, offered: Offered) -> Found:
     for nodes in target.nodes:
         zone, zones = target.inventory.zone_of(nodes.queue), offered.get(nodes.kind.name, frozenset())
         what = f"{nodes.kind.name} for {nodes.name}"
@@ -44,7 +44,7 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
     yield from _servers(target, offered)
 
 
-def _servers(target: Target, offered: Offered) -> Found:
+def _servers(target: CheckTarget, offered: Offered) -> Found:
     """Some are in the first zone; EKS distributes its system nodes over all zones."""
     for server in target.servers:
         wanted = target.zone_ids if server.zones == "every" else target.zone_ids[:1]
@@ -61,7 +61,7 @@ def _servers(target: Target, offered: Offered) -> Found:
             yield subject.error(join_words(missing), reason, fix)
 
 
-def fetch_offering(target: Target, aws: Aws) -> Offered:
+def fetch_offering(target: CheckTarget, aws: Aws) -> Offered:
     types = {f.kind.name for f in target.nodes} | {s.instance_type for s in target.servers}
     answer = aws(
         "ec2:DescribeInstanceTypeOfferings",
@@ -74,7 +74,7 @@ def fetch_offering(target: Target, aws: Aws) -> Offered:
     return {name: frozenset(z) for name, z in zones.items()}
 
 
-def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
+def evaluate_types(target: CheckTarget, known: dict[str, dict[str, Any]]) -> Found:
     for kind in {f.kind.name: f.kind for f in target.nodes}.values():
         if not (description := known.get(kind.name)):
             continue
@@ -90,7 +90,7 @@ def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
                 yield target.about(f"{name} of {kind.name}").warning(getattr(kind, name), f"EC2 reports {value}", fix)
 
 
-def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:
+def fetch_types(target: CheckTarget, aws: Aws) -> dict[str, dict[str, Any]]:
     types = sorted({f.kind.name for f in target.nodes})
     answer = aws("ec2:DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": types}])
     return {t["InstanceType"]: t for t in answer.get("InstanceTypes", [])}

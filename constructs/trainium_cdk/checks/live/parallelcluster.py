@@ -8,7 +8,7 @@ from typing import Any
 from trainium_cdk.checks.live import secrets
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images, is_past
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject
 from trainium_cdk.settings.types import is_placeholder
 
 IMAGE_NAMES = {
@@ -21,13 +21,13 @@ _OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
 KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
 
 
-def _key_name(target: Target) -> str | None:
+def _key_name(target: CheckTarget) -> str | None:
     """The key pair that the environment names. One that the stack creates needs no check."""
     ssh = target.env.pcluster.head.ssh
     return ssh.key_name if ssh else None
 
 
-def evaluate_key_pair(target: Target, kind: str | None) -> Found:
+def evaluate_key_pair(target: CheckTarget, kind: str | None) -> Found:
     name, os = _key_name(target), target.env.pcluster.os
     pair = target.about(f"key pair {name}", *KEY)
     create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
@@ -39,12 +39,12 @@ def evaluate_key_pair(target: Target, kind: str | None) -> Found:
         yield pair.ok(kind, f"{os} supports it")
 
 
-def fetch_key_pair(target: Target, aws: Aws) -> str | None:
+def fetch_key_pair(target: CheckTarget, aws: Aws) -> str | None:
     pair = aws.first("ec2:DescribeKeyPairs", "KeyPairs", KeyNames=[_key_name(target)])
     return str(pair["KeyType"]) if pair else None
 
 
-def evaluate_address(target: Target, found: dict[str, Any] | None) -> Found:
+def evaluate_address(target: CheckTarget, found: dict[str, Any] | None) -> Found:
     address = target.env.pcluster.head.elastic_ip
     subject = target.about(f"address {address}", "pcluster", "head", "elastic_ip")
     if found is None:
@@ -59,19 +59,19 @@ def evaluate_address(target: Target, found: dict[str, Any] | None) -> Found:
         yield subject.ok(str(found["AllocationId"]), "it is free")
 
 
-def fetch_address(target: Target, aws: Aws) -> dict[str, Any] | None:
+def fetch_address(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
     wanted = target.env.pcluster.head.elastic_ip
     addresses = aws("ec2:DescribeAddresses").get("Addresses", [])  # the request of address-quota
     return next((each for each in addresses if each.get("PublicIp") == wanted), None)
 
 
-def _has_address(target: Target) -> bool:
+def _has_address(target: CheckTarget) -> bool:
     """Whether the environment names an address; a token's value is not known here."""
     address = target.env.pcluster.head.elastic_ip
     return bool(address) and not is_placeholder(str(address))
 
 
-def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Subject) -> Found:
+def _built_by_parallelcluster(target: CheckTarget, image: dict[str, Any], subject: Subject) -> Found:
     """Nodes need an image that ParallelCluster has built, in its own version and for the cluster's operating system."""
     p, version = target.env.pcluster, target.env.parallelcluster_version
     tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
@@ -92,7 +92,7 @@ def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Su
         yield subject.error(system, f"it is built for {system}, but pcluster.os is {p.os}", f"write os: {system}")
 
 
-def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
+def evaluate_parallelcluster(target: CheckTarget, images: list[dict[str, Any]]) -> Found:
     p, version = target.env.pcluster, target.env.parallelcluster_version
     subject = target.about(f"ParallelCluster {version} on {p.os}", "pcluster", "version")
     if not images:
@@ -109,7 +109,7 @@ def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Fo
         yield subject.ok(newest["ImageId"], f"published in {target.env.region}")
 
 
-def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:
+def fetch_parallelcluster(target: CheckTarget, aws: Aws) -> list[dict[str, Any]]:
     p, version = target.env.pcluster, target.env.parallelcluster_version
     name = f"aws-parallelcluster-{version}-{IMAGE_NAMES[p.os]}*"
     images: list[dict[str, Any]] = aws(
@@ -118,7 +118,7 @@ def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:
     return images
 
 
-def _official_image(target: Target) -> bool:
+def _official_image(target: CheckTarget) -> bool:
     """Whether any node uses ParallelCluster's own image."""
     p = target.env.pcluster
     own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))

@@ -7,10 +7,10 @@ from typing import Any
 from trainium_cdk.checks.live.account import deployed_cluster, stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import fetch_public_image, images
-from trainium_cdk.checks.live.model import Check, Found, Target, counted
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, counted
 
 
-def evaluate_image(target: Target, image: str | None) -> Found:
+def evaluate_image(target: CheckTarget, image: str | None) -> Found:
     subject = target.about("PCS-ready image", "pcs", "os")
     if image:
         yield subject.ok(
@@ -21,7 +21,7 @@ def evaluate_image(target: Target, image: str | None) -> Found:
         yield subject.error("none", reason, "choose another region, or give pcs.custom_ami")
 
 
-def evaluate_clusters(target: Target, names: list[str]) -> Found:
+def evaluate_clusters(target: CheckTarget, names: list[str]) -> Found:
     """`names`: of the other clusters in the region."""
     if target.cluster in names:
         subject = target.about(f"PCS cluster {target.cluster}", "pcs", "cluster_name")
@@ -36,7 +36,7 @@ def evaluate_clusters(target: Target, names: list[str]) -> Found:
         yield subject.warning(limit, f"{reason}, and this is the default limit", fix)
 
 
-def fetch_clusters(target: Target, aws: Aws) -> list[str]:
+def fetch_clusters(target: CheckTarget, aws: Aws) -> list[str]:
     names = [str(c["name"]) for c in aws("pcs:ListClusters").get("clusters", [])]
     deployed = deployed_cluster(stack(target, aws))
     return [name for name in names if name != deployed]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject
 from trainium_cdk.checks.live.reservations import its_placement_group
 from trainium_cdk.settings.inventory import KnownNodes
 from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
@@ -28,11 +28,11 @@ class Groups:
     reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def _named(target: Target) -> list[tuple[KnownNodes, str]]:
+def _named(target: CheckTarget) -> list[tuple[KnownNodes, str]]:
     return [(f, group) for f in target.nodes if (group := f.queue.existing_group)]
 
 
-def evaluate(target: Target, answer: Groups) -> Found:
+def evaluate(target: CheckTarget, answer: Groups) -> Found:
     for nodes, name in _named(target):
         subject = target.about(f"placement group {name}", *nodes.queue_at, "placement_group")
         group = answer.groups.get(name)
@@ -75,7 +75,7 @@ def _with_reservation(nodes: KnownNodes, name: str, group: dict[str, Any], answe
         )
 
 
-def fetch(target: Target, aws: Aws) -> Groups:
+def fetch(target: CheckTarget, aws: Aws) -> Groups:
     found = Groups()
     for nodes, name in _named(target):
         asked: dict[str, Any] = {"GroupIds" if PLACEMENT_GROUP_ID.fullmatch(name) else "GroupNames": [name]}

@@ -8,14 +8,14 @@ from typing import Any
 from trainium_cdk.checks.live import account, reservation_groups, secrets
 from trainium_cdk.checks.live.access import principals, roles
 from trainium_cdk.checks.live.data import buckets
-from trainium_cdk.checks.live.model import Check, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget
 from trainium_cdk.checks.pcluster import partition
 
 WITHOUT_POLICY = frozenset({"sts:GetCallerIdentity"})
 """Every principal may call it."""
 
 
-def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
+def policy(target: CheckTarget, checks: Iterable[Check[Any]]) -> dict[str, Any]:
     """The policy document for the checks that apply to this target. Each action is limited to resources where IAM
     allows it."""
     actions = {a for c in (account.IDENTITY, *checks) if c.wanted(target) for a in c.actions} - WITHOUT_POLICY
@@ -29,7 +29,7 @@ def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _resources(target: Target) -> dict[str, list[str]]:
+def _resources(target: CheckTarget) -> dict[str, list[str]]:
     """Resources of the actions that can be limited. Most describe actions cannot."""
     region, account_id, aws = _place(target)
     parameters = [f"arn:{aws}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
@@ -66,13 +66,13 @@ def _resources(target: Target) -> dict[str, list[str]]:
     }
 
 
-def deploying_role(target: Target) -> str:
+def deploying_role(target: CheckTarget) -> str:
     """ARN of the role of the CDK's bootstrap with which CloudFormation deploys."""
     region, account_id, aws = _place(target)
     return f"arn:{aws}:iam::{account_id}:role/cdk-{target.qualifier}-cfn-exec-role-{account_id}-{region}"
 
 
-def _place(target: Target) -> tuple[str, str, str]:
+def _place(target: CheckTarget) -> tuple[str, str, str]:
     """Region, account and partition."""
     region = target.env.region
     return region, target.env.account or target.account or "*", partition(region)

@@ -10,7 +10,7 @@ from typing import Any
 from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, counted, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, counted, join_words
 from trainium_cdk.problems import KeyPath
 
 QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota")
@@ -42,7 +42,7 @@ VPCS = Quota("VPCs per Region", "vpc", "L-F678F1CE", "VPC")
 
 
 @dataclass(frozen=True)
-class Need:
+class QuotaUse:
     """The use of one quota.
 
     Attributes:
@@ -67,7 +67,7 @@ class Need:
     instead: str = ""
 
 
-def evaluate(target: Target, need: Need) -> Found:
+def evaluate(target: CheckTarget, need: QuotaUse) -> Found:
     quota, limit = need.quota, int(need.limit)
     subject = target.about(f"quota {quota.name} ({quota.code})", *need.key)
     used = f", and {need.used:,} are in use" if need.used else ""
@@ -95,18 +95,18 @@ def applied(aws: Aws, quota: Quota) -> float:
     return float(answer["Quota"]["Value"])
 
 
-def _bought(target: Target, capacity_type: CapacityType) -> list[Any]:
+def _bought(target: CheckTarget, capacity_type: CapacityType) -> list[Any]:
     return [f for f in target.nodes if f.queue.capacity_type == capacity_type]
 
 
-def _trn(capacity_type: CapacityType) -> Check[Need]:
-    def fetch(target: Target, aws: Aws) -> Need:
+def _trn(capacity_type: CapacityType) -> Check[QuotaUse]:
+    def fetch(target: CheckTarget, aws: Aws) -> QuotaUse:
         bought = _bought(target, capacity_type)
         wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in bought)
         parts = join_words(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
         most = max(bought, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
         used = trn_vcpus(aws, target.env.catalog, spot=capacity_type == "spot", without=target)
-        return Need(
+        return QuotaUse(
             TRN[capacity_type],
             applied(aws, TRN[capacity_type]),
             used,
@@ -120,7 +120,7 @@ def _trn(capacity_type: CapacityType) -> Check[Need]:
     return Check(f"trn-quota-{capacity_type}", actions, fetch, evaluate, lambda t: bool(_bought(t, capacity_type)))
 
 
-def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: Target | None = None) -> int:
+def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: CheckTarget | None = None) -> int:
     """vCPUs of the running Trainium instances that count for a quota, without those of a stack's cluster."""
     running = _running(aws, lambda t: t.startswith("trn"), spot=spot, without=without)
     known = {kind.name: kind.vcpus for kind in catalog.instances.values()}
@@ -128,13 +128,13 @@ def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: Target | None 
     return sum(n * known.get(t, 0) for t, n in running.items())
 
 
-def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: Target | None) -> Counter[str]:
+def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: CheckTarget | None) -> Counter[str]:
     """Number of running instances by type, without those of a stack and its cluster."""
     running = _instances(aws, of, spot=spot)
     return Counter(kind for kind, tags in running if without is None or not _of_stack(without, tags))
 
 
-def _of_stack(target: Target, tags: Mapping[str, str]) -> bool:
+def _of_stack(target: CheckTarget, tags: Mapping[str, str]) -> bool:
     """Whether an instance belongs to the target's cluster, or is one that CloudFormation created for its stack (a bastion host)."""
     return target.cluster == tags.get(target.inventory.instance_tag) or target.stack == tags.get(STACK_TAG)
 
@@ -164,7 +164,7 @@ def is_standard(instance_type: str) -> bool:
     return instance_type[0] in STANDARD and not instance_type.startswith(NOT_STANDARD)
 
 
-def fetch_standard(target: Target, aws: Aws) -> Need:
+def fetch_standard(target: CheckTarget, aws: Aws) -> QuotaUse:
     """What the stack needs at most, deployed or not: an update may add servers to it, such as a CPU queue."""
     wanted = [s for s in target.servers if s.most and is_standard(s.instance_type)]
     running = list(_instances(aws, is_standard, spot=False))
@@ -172,7 +172,7 @@ def fetch_standard(target: Target, aws: Aws) -> Need:
     own = sum(vcpus.get(kind, 0) for kind, tags in running if _of_stack(target, tags))
     section = target.of.section
     cpu_queue = any(s.key[:2] == (section, "cpu_queue") for s in wanted)
-    return Need(
+    return QuotaUse(
         STANDARD_VCPUS,
         applied(aws, STANDARD_VCPUS),
         sum(vcpus.get(kind, 0) for kind, _ in running) - own,
@@ -183,7 +183,7 @@ def fetch_standard(target: Target, aws: Aws) -> Need:
     )
 
 
-def addresses_wanted(target: Target) -> dict[str, int]:
+def addresses_wanted(target: CheckTarget) -> dict[str, int]:
     """Number of Elastic IP addresses of a new stack, by their use."""
     network = target.env.network
     nat = {"one": 1, "per-zone": len(target.zone_ids), "none": 0}[network.nat] if not network.existing else 0
@@ -191,22 +191,22 @@ def addresses_wanted(target: Target) -> dict[str, int]:
     return {what: n for what, n in wanted.items() if n}
 
 
-def fetch_addresses(target: Target, aws: Aws) -> Need:
+def fetch_addresses(target: CheckTarget, aws: Aws) -> QuotaUse:
     wanted = {} if stack(target, aws) else addresses_wanted(target)
     used = len(aws("ec2:DescribeAddresses").get("Addresses", []))
     parts = join_words(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack already has its own"
-    return Need(ADDRESSES, applied(aws, ADDRESSES), used, sum(wanted.values()), parts)
+    return QuotaUse(ADDRESSES, applied(aws, ADDRESSES), used, sum(wanted.values()), parts)
 
 
-def fetch_vpcs(target: Target, aws: Aws) -> Need:
+def fetch_vpcs(target: CheckTarget, aws: Aws) -> QuotaUse:
     exists = stack(target, aws) is not None
     used = len(aws("ec2:DescribeVpcs").get("Vpcs", []))
     parts = "the stack already has its own" if exists else "a new VPC"
-    return Need(VPCS, applied(aws, VPCS), used, 0 if exists else 1, parts)
+    return QuotaUse(VPCS, applied(aws, VPCS), used, 0 if exists else 1, parts)
 
 
 STACK = "cloudformation:DescribeStacks"
-STANDARD_CHECK: Check[Need] = Check(
+STANDARD_CHECK: Check[QuotaUse] = Check(
     "standard-quota", (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"), fetch_standard, evaluate
 )
 CHECKS: tuple[Check[Any], ...] = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject, counted, join_words
 from trainium_cdk.checks.live.reservations import BLOCK, COMING, its_placement_group
 from trainium_cdk.settings.inventory import KnownNodes
 from trainium_cdk.settings.reserved import is_group
@@ -35,16 +35,16 @@ class ReservationGroup:
     absent: tuple[str, ...] = ()
 
 
-def _named(target: Target) -> list[tuple[KnownNodes, str]]:
+def _named(target: CheckTarget) -> list[tuple[KnownNodes, str]]:
     return [(f, r) for f in target.nodes if (r := f.resource.reservation) and is_group(r)]
 
 
-def group_arns(target: Target) -> list[str]:
+def group_arns(target: CheckTarget) -> list[str]:
     """The ARNs of the groups that an environment names, each once."""
     return sorted({arn for _, arn in _named(target)})
 
 
-def evaluate(target: Target, groups: dict[str, ReservationGroup | None]) -> Found:
+def evaluate(target: CheckTarget, groups: dict[str, ReservationGroup | None]) -> Found:
     for nodes, arn in _named(target):
         name = arn.partition(":group/")[2]
         subject = target.about(f"reservation group {name}", *nodes.at, "reservation")
@@ -61,7 +61,7 @@ def evaluate(target: Target, groups: dict[str, ReservationGroup | None]) -> Foun
             yield from _members(target, nodes, group, subject)
 
 
-def _members(target: Target, nodes: KnownNodes, group: ReservationGroup, subject: Subject) -> Found:
+def _members(target: CheckTarget, nodes: KnownNodes, group: ReservationGroup, subject: Subject) -> Found:
     zone, wanted = str(target.inventory.zone_of(nodes.queue)), nodes.resource.max_nodes
     judged = [(r, _unusable(nodes, zone, r)) for r in group.reservations]
     usable = [r for r, why in judged if not why]
@@ -126,7 +126,7 @@ def _unusable(nodes: KnownNodes, zone: str, reservation: dict[str, Any]) -> str:
     return ""
 
 
-def fetch(target: Target, aws: Aws) -> dict[str, ReservationGroup | None]:
+def fetch(target: CheckTarget, aws: Aws) -> dict[str, ReservationGroup | None]:
     return {arn: _group(arn, aws) for arn in group_arns(target)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk.catalog.constants import BLOCK_STOPS_EARLY
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject, counted
 from trainium_cdk.settings.inventory import KnownNodes
 from trainium_cdk.settings.reserved import is_group
 
@@ -28,11 +28,11 @@ COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "del
 Reservations = dict[str, dict[str, Any] | None]
 
 
-def _named(target: Target) -> list[KnownNodes]:
+def _named(target: CheckTarget) -> list[KnownNodes]:
     return [f for f in target.nodes if f.resource.reservation and not is_group(f.resource.reservation)]
 
 
-def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
+def evaluate_reservations(target: CheckTarget, reservations: Reservations) -> Found:
     for nodes in _named(target):
         name = str(nodes.resource.reservation)
         subject = target.about(f"reservation {name}", *nodes.at, "reservation")
@@ -55,7 +55,7 @@ def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
             )
 
 
-def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
+def _problems(target: CheckTarget, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     kind = reservation.get("ReservationType", "default")
     if (kind == BLOCK) != (nodes.queue.capacity_type == BLOCK):
         is_block = kind == BLOCK
@@ -111,7 +111,7 @@ def _size(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> F
         )
 
 
-def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
+def _time(target: CheckTarget, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
     if state in COMING:
         yield subject.warning(
@@ -140,7 +140,7 @@ def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subjec
         )
 
 
-def fetch_reservations(target: Target, aws: Aws) -> Reservations:
+def fetch_reservations(target: CheckTarget, aws: Aws) -> Reservations:
     names = {str(f.resource.reservation) for f in _named(target)}
     asked, key = "ec2:DescribeCapacityReservations", "CapacityReservations"
     return {name: aws.first(asked, key, CapacityReservationIds=[name]) for name in sorted(names)}
@@ -200,11 +200,11 @@ def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.date
     return sorted(blocks, key=lambda o: (float(o.price), o.start))
 
 
-def _blocks_wanted(target: Target) -> list[KnownNodes]:
+def _blocks_wanted(target: CheckTarget) -> list[KnownNodes]:
     return [f for f in target.nodes if f.queue.capacity_type == BLOCK and not f.resource.reservation]
 
 
-def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offering]]) -> Found:
+def evaluate_blocks(target: CheckTarget, available: dict[tuple[str, int], list[Offering]]) -> Found:
     for nodes in _blocks_wanted(target):
         offers = available[nodes.kind.name, nodes.resource.max_nodes]
         subject = target.about(f"capacity block for {nodes.name}", *nodes.at, "reservation")
@@ -230,7 +230,7 @@ def describe(offer: Offering) -> str:
     )
 
 
-def fetch_blocks(target: Target, aws: Aws) -> dict[tuple[str, int], list[Offering]]:
+def fetch_blocks(target: CheckTarget, aws: Aws) -> dict[tuple[str, int], list[Offering]]:
     wanted: Iterable[tuple[str, int]] = {(f.kind.name, f.resource.max_nodes) for f in _blocks_wanted(target)}
     return {(kind, n): offerings(aws, kind, n, BLOCK_HOURS, target.now) for kind, n in sorted(wanted)}
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Subject, Target, join_words
+from trainium_cdk.checks.live.model import Check, CheckTarget, Subject, join_words
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 from trainium_cdk.problems import Problem
 
@@ -20,7 +20,7 @@ SECONDS = 60.0
 class _Running(threading.Thread):
     """One check in a daemon thread: a call that hangs must not delay the end of the command."""
 
-    def __init__(self, check: Check[Any], target: Target, aws: Aws) -> None:
+    def __init__(self, check: Check[Any], target: CheckTarget, aws: Aws) -> None:
         super().__init__(daemon=True)
         self.check, self._target, self._aws = check, target, aws
         self.findings: list[Problem] | None = None
@@ -34,7 +34,7 @@ class _Running(threading.Thread):
             self.error = e
 
 
-def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Problem]:
+def run(target: CheckTarget, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Problem]:
     """The findings of the checks, in the order of the checks. A service that cannot be reached is reported once."""
     running = [_Running(check, target, aws) for check in checks if check.wanted(target)]
     for each in running:

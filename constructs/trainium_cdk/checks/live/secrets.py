@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.checks.live import keys
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.settings.types import is_placeholder
@@ -30,7 +30,7 @@ class Secret(NamedTuple):
     by_iam: bool | None = None
 
 
-def arns(target: Target) -> dict[KeyPath, str]:
+def arns(target: CheckTarget) -> dict[KeyPath, str]:
     """The secret by the key that names it, unless it is not known before the deployment."""
     accounting = target.env.pcluster.accounting
     if not accounting or is_placeholder(accounting.password_secret):
@@ -38,7 +38,7 @@ def arns(target: Target) -> dict[KeyPath, str]:
     return {("pcluster", "accounting", "password_secret"): accounting.password_secret}
 
 
-def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
+def fetch(target: CheckTarget, aws: Aws) -> dict[KeyPath, Secret]:
     found = {}
     for at, arn in arns(target).items():
         described = aws.find(DESCRIBE, SecretId=arn)
@@ -48,14 +48,14 @@ def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
     return found
 
 
-def _with_key(target: Target, aws: Aws, described: dict[str, Any] | None, id: str) -> Secret:
+def _with_key(target: CheckTarget, aws: Aws, described: dict[str, Any] | None, id: str) -> Secret:
     key = keys.describe(target, aws, id)
     root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
     by_iam = None if key.policy is None else key.allows([root, target.account], "kms:Decrypt")
     return Secret(described, None if key.metadata is None else dict(key.metadata), by_iam)
 
 
-def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Problem:
+def _of_key(target: CheckTarget, subject: Subject, key: str, by_iam: bool | None) -> Problem:
     """The head node's role may use the key through Secrets Manager: the key's policy must let it."""
     root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
     fix = f"let the key's policy allow {root} kms:Decrypt through Secrets Manager (kms:ViaService)"
@@ -70,7 +70,7 @@ def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> 
     return subject.error(f"encrypted with {key}", "the key's policy does not let the head node use it", fix)
 
 
-def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
+def evaluate(target: CheckTarget, found: dict[KeyPath, Secret]) -> Found:
     for at, (secret, key, by_iam) in found.items():
         arn = arns(target)[at]
         subject = target.about(f"secret {arn.rpartition(':')[2]}", *at)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.keys import AWS_OWN, DESCRIBE, Key, describe, unusable
-from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.checks.live.keys import AWS_OWN, DESCRIBE, KmsKey, describe, unusable
+from trainium_cdk.checks.live.model import Check, CheckTarget, Found
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.types import is_placeholder
 
-Topics = dict[KeyPath, "tuple[str, Key | None] | None"]
+Topics = dict[KeyPath, "tuple[str, KmsKey | None] | None"]
 """The key of each topic: its id, empty without one, and its description; None where the topic does not exist."""
 
 
-def topics(target: Target) -> dict[KeyPath, str]:
+def topics(target: CheckTarget) -> dict[KeyPath, str]:
     """The topics of alarms, and of messages about jobs, by the keys that name them."""
     return {at: arn for at, arn in target.inventory.alarm_topics().items() if not is_placeholder(arn)}
 
 
-def evaluate_topics(target: Target, found: Topics) -> Found:
+def evaluate_topics(target: CheckTarget, found: Topics) -> Found:
     for at, state in found.items():
         subject = target.about(f"topic {topics(target)[at].rpartition(':')[2]}", *at)
         if state is None:
@@ -50,7 +50,7 @@ def evaluate_topics(target: Target, found: Topics) -> Found:
                 yield subject.error(id, missing, fix)
 
 
-def fetch_topics(target: Target, aws: Aws) -> Topics:
+def fetch_topics(target: CheckTarget, aws: Aws) -> Topics:
     found: Topics = {}
     for at, arn in topics(target).items():
         answer = aws.find("sns:GetTopicAttributes", TopicArn=arn)

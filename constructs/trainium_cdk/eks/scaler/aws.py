@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from . import observe
-from .model import Change, Group
+from .model import Group, GroupChange
 from .observe import DescribedGroup
 
 Object = dict[str, Any]
@@ -84,7 +84,7 @@ class NodeGroups:
                 found.setdefault(group, []).append(one)
         return found
 
-    def change(self, group: Group, found: DescribedGroup, change: Change, now: float, ends: float) -> str:
+    def change(self, group: Group, found: DescribedGroup, change: GroupChange, now: float, ends: float) -> str:
         """Apply a group's changes, without those of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
 
         Args:
@@ -174,7 +174,7 @@ class NodeGroups:
             some = list(instances[at : at + _AT_ONCE])
             self._scaling.set_instance_protection(AutoScalingGroupName=name, InstanceIds=some, ProtectedFromScaleIn=on)
 
-    def _note(self, name: str, group: Group, change: Change) -> None:
+    def _note(self, name: str, group: Group, change: GroupChange) -> None:
         if change.requested in (None, group.requested):
             return
         tag = {"Key": observe.REQUESTED, "Value": str(change.requested), "PropagateAtLaunch": False}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from .model import RESIZABLE, Answer, Group, Limits, Plan, Request
+from .model import RESIZABLE, Answer, Group, Limits, NodeRequest, ScalingPlan
 from .supply import places
 
 
 def answer(
-    request: Request, plan: Plan, groups: Mapping[str, Group], unknown: Mapping[str, str], now: float, limits: Limits
+    request: NodeRequest,
+    plan: ScalingPlan,
+    groups: Mapping[str, Group],
+    unknown: Mapping[str, str],
+    now: float,
+    limits: Limits,
 ) -> Answer:
     """What to tell a request whose nodes it has not been given yet.
 
@@ -56,7 +61,7 @@ def answer(
     return Answer("Waiting", "WaitingForNodes", f"waits for {what}, since {clock(since)}{cause}", since)
 
 
-def _fits(request: Request, group: Group) -> bool:
+def _fits(request: NodeRequest, group: Group) -> bool:
     """Whether its pods have room in the group while nothing else is there."""
     return not places(request, [group.resources] * group.maximum)[1]
 

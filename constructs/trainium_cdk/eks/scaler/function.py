@@ -1,6 +1,6 @@
 """The function: reads the cluster and its node groups, decides, and applies the changes. It keeps no state between runs.
 
-Environment: SETTINGS (`Settings` as JSON).
+Environment: SETTINGS (`ScalerSettings` as JSON).
 
 A node is removed in two runs: the first cordons it, and the next ends its instance, unless a pod was placed on it in the meantime.
 What fails for one group, or for one object, stops nothing else; the run then ends as an error, for the alarm.
@@ -26,7 +26,7 @@ from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
 from .labels import BROKEN, LEASE, LEAVING
-from .model import Answer, Group, Limits, Plan, Request
+from .model import Answer, Group, Limits, NodeRequest, ScalingPlan
 from .supply import decide
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class RunFailed(Exception):
 
 def handler(_event: object, _context: object) -> dict[str, Any]:
     """Entry point of AWS Lambda. What was done is printed for the log, and returned."""
-    settings = Settings.read(os.environ["SETTINGS"])
+    settings = ScalerSettings.read(os.environ["SETTINGS"])
     session = boto3.Session()
     client = functools.partial(session.client, config=_QUICK)
     cluster = client("eks").describe_cluster(name=settings.cluster)["cluster"]
@@ -55,7 +55,7 @@ def handler(_event: object, _context: object) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScalerSettings:
     """Settings of the function, from the stack.
 
     Attributes:
@@ -81,7 +81,7 @@ class Settings:
     devices: str = "replace"
 
     @classmethod
-    def read(cls, text: str) -> Settings:
+    def read(cls, text: str) -> ScalerSettings:
         """From JSON."""
         data = json.loads(text)
         groups = tuple(
@@ -100,11 +100,11 @@ class Supplier:
         client: service name -> boto3 client.
     """
 
-    def __init__(self, settings: Settings, kubernetes: Any, client: Any) -> None:
+    def __init__(self, settings: ScalerSettings, kubernetes: Any, client: Any) -> None:
         self._settings, self._kubernetes = settings, kubernetes
         self._groups, self._failed = NodeGroups(settings.cluster, client), list[str]()
 
-    def run(self, now: float) -> Plan:
+    def run(self, now: float) -> ScalingPlan:
         """Read, decide and apply: sizes first, then answers, then notes. Returns the decision.
 
         Raises:
@@ -116,7 +116,7 @@ class Supplier:
         labels = {name: observe.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
         labels |= {name: {settings.label: name} for name in unknown}
-        cluster = observe.Cluster(
+        cluster = observe.ObservedCluster(
             settings.resources,
             labels,
             nodes=api.list("/api/v1/nodes"),
@@ -186,7 +186,7 @@ class Supplier:
         return plan
 
     def _without_ending(
-        self, groups: Mapping[str, Group], found: Mapping[str, observe.DescribedGroup], cluster: observe.Cluster
+        self, groups: Mapping[str, Group], found: Mapping[str, observe.DescribedGroup], cluster: observe.ObservedCluster
     ) -> dict[str, Group]:
         """The groups without those whose capacity block ends soon. Their jobs are set aside until it has ended: Kueue ends their pods, which
         save, and counts no restart. EKS itself ends the nodes."""
@@ -219,7 +219,7 @@ class Supplier:
         if status := observe.status(told, request.get("status", {}), now):
             self._patch_status(request, status)
 
-    def _look_for_pods(self, request: Mapping[str, Any], known: Request, now: float, inside: Any) -> None:
+    def _look_for_pods(self, request: Mapping[str, Any], known: NodeRequest, now: float, inside: Any) -> None:
         limit, since = self._settings.limits.without_pods, known.without_pods_since
         new = 0 if known.holds else aside.without_pods(self._kubernetes, dict(request), since, now, limit, inside)
         if new != since:

@@ -30,7 +30,7 @@ EACH = "*"
 """Stands for each namespace of jobs in the names of a list; the list has these namespaces under this key."""
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """Where the API has objects of a kind."""
 
     root: str
@@ -46,28 +46,28 @@ class Kind(NamedTuple):
 _CORE, _KUEUE, _RBAC = "/api/v1", "/apis/kueue.x-k8s.io/v1beta2", "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
-    "LocalQueue": Kind(_KUEUE, "localqueues", True),
-    "ClusterQueue": Kind(_KUEUE, "clusterqueues"),
-    "Queue": Kind("/apis/scheduling.volcano.sh/v1beta1", "queues"),
-    "AdmissionCheck": Kind(_KUEUE, "admissionchecks"),
-    "ProvisioningRequestConfig": Kind(_KUEUE, "provisioningrequestconfigs"),
-    "ResourceFlavor": Kind(_KUEUE, "resourceflavors"),
-    "WorkloadPriorityClass": Kind(_KUEUE, "workloadpriorityclasses"),
-    "PersistentVolumeClaim": Kind(_CORE, "persistentvolumeclaims", True),
-    "Namespace": Kind(_CORE, "namespaces"),
-    "PersistentVolume": Kind(_CORE, "persistentvolumes"),
-    "ValidatingAdmissionPolicyBinding": Kind(_ADMISSION, "validatingadmissionpolicybindings"),
-    "ValidatingAdmissionPolicy": Kind(_ADMISSION, "validatingadmissionpolicies"),
-    "ResourceQuota": Kind(_CORE, "resourcequotas", True),
-    "LimitRange": Kind(_CORE, "limitranges", True),
-    "NetworkPolicy": Kind("/apis/networking.k8s.io/v1", "networkpolicies", True),
-    "Lease": Kind("/apis/coordination.k8s.io/v1", "leases", True),
-    "ServiceAccount": Kind(_CORE, "serviceaccounts", True),
-    "RoleBinding": Kind(_RBAC, "rolebindings", True),
-    "Role": Kind(_RBAC, "roles", True),
-    "ClusterRoleBinding": Kind(_RBAC, "clusterrolebindings"),
-    "ClusterRole": Kind(_RBAC, "clusterroles"),
-    "StorageClass": Kind("/apis/storage.k8s.io/v1", "storageclasses"),
+    "LocalQueue": ObjectKind(_KUEUE, "localqueues", True),
+    "ClusterQueue": ObjectKind(_KUEUE, "clusterqueues"),
+    "Queue": ObjectKind("/apis/scheduling.volcano.sh/v1beta1", "queues"),
+    "AdmissionCheck": ObjectKind(_KUEUE, "admissionchecks"),
+    "ProvisioningRequestConfig": ObjectKind(_KUEUE, "provisioningrequestconfigs"),
+    "ResourceFlavor": ObjectKind(_KUEUE, "resourceflavors"),
+    "WorkloadPriorityClass": ObjectKind(_KUEUE, "workloadpriorityclasses"),
+    "PersistentVolumeClaim": ObjectKind(_CORE, "persistentvolumeclaims", True),
+    "Namespace": ObjectKind(_CORE, "namespaces"),
+    "PersistentVolume": ObjectKind(_CORE, "persistentvolumes"),
+    "ValidatingAdmissionPolicyBinding": ObjectKind(_ADMISSION, "validatingadmissionpolicybindings"),
+    "ValidatingAdmissionPolicy": ObjectKind(_ADMISSION, "validatingadmissionpolicies"),
+    "ResourceQuota": ObjectKind(_CORE, "resourcequotas", True),
+    "LimitRange": ObjectKind(_CORE, "limitranges", True),
+    "NetworkPolicy": ObjectKind("/apis/networking.k8s.io/v1", "networkpolicies", True),
+    "Lease": ObjectKind("/apis/coordination.k8s.io/v1", "leases", True),
+    "ServiceAccount": ObjectKind(_CORE, "serviceaccounts", True),
+    "RoleBinding": ObjectKind(_RBAC, "rolebindings", True),
+    "Role": ObjectKind(_RBAC, "roles", True),
+    "ClusterRoleBinding": ObjectKind(_RBAC, "clusterrolebindings"),
+    "ClusterRole": ObjectKind(_RBAC, "clusterroles"),
+    "StorageClass": ObjectKind("/apis/storage.k8s.io/v1", "storageclasses"),
 }
 """The kinds of a stack's objects, in the order in which they are removed. Definitions of kinds are not among them: all objects of the kind
 would go with them."""
@@ -76,15 +76,15 @@ _FREED = {"AdmissionCheck", "ProvisioningRequestConfig", "ResourceFlavor", "Pers
 _MAY_STAY = {"ClusterQueue", "Queue", "PersistentVolumeClaim", "Namespace", *_FREED}
 """Kinds whose objects are marked, for later runs. What is in a namespace that stays goes with it."""
 WORK = {
-    "Pod": Kind(_CORE, "pods", True),
-    "Job": Kind("/apis/batch/v1", "jobs", True),
-    "CronJob": Kind("/apis/batch/v1", "cronjobs", True),
-    "JobSet": Kind("/apis/jobset.x-k8s.io/v1alpha2", "jobsets", True),
-    "Workload": Kind(_KUEUE, "workloads", True),
-    "Deployment": Kind("/apis/apps/v1", "deployments", True),
-    "StatefulSet": Kind("/apis/apps/v1", "statefulsets", True),
-    "volcano job": Kind("/apis/batch.volcano.sh/v1alpha1", "jobs", True),
-    "PersistentVolumeClaim": Kind(_CORE, "persistentvolumeclaims", True),
+    "Pod": ObjectKind(_CORE, "pods", True),
+    "Job": ObjectKind("/apis/batch/v1", "jobs", True),
+    "CronJob": ObjectKind("/apis/batch/v1", "cronjobs", True),
+    "JobSet": ObjectKind("/apis/jobset.x-k8s.io/v1alpha2", "jobsets", True),
+    "Workload": ObjectKind(_KUEUE, "workloads", True),
+    "Deployment": ObjectKind("/apis/apps/v1", "deployments", True),
+    "StatefulSet": ObjectKind("/apis/apps/v1", "statefulsets", True),
+    "volcano job": ObjectKind("/apis/batch.volcano.sh/v1alpha1", "jobs", True),
+    "PersistentVolumeClaim": ObjectKind(_CORE, "persistentvolumeclaims", True),
 }
 """What keeps a namespace: jobs, ended ones too, as their records and logs would go; and the users' own claims."""
 
@@ -173,7 +173,7 @@ class Leaving:
         """What users have in a namespace; empty if nothing."""
         found = []
         for kind, at in WORK.items():
-            objects = self._list(Kind(f"{at.root}/namespaces/{namespace}", at.folder))
+            objects = self._list(ObjectKind(f"{at.root}/namespaces/{namespace}", at.folder))
             mine = [
                 one["metadata"]["name"]
                 for one in objects
@@ -194,7 +194,7 @@ class Leaving:
     def _mounting(self, namespace: str, claim: str) -> str:
         """Jobs that use a claim, or will when they start."""
         specs = [(_job(w), s["template"]["spec"]) for w in self._workloads() for s in w["spec"].get("podSets", ())]
-        pods = self._list(Kind(f"{_CORE}/namespaces/{namespace}", "pods"))
+        pods = self._list(ObjectKind(f"{_CORE}/namespaces/{namespace}", "pods"))
         alive = [p for p in pods if p.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
         specs += [(f"{namespace}/{p['metadata']['name']}", p["spec"]) for p in alive]
         return _few(
@@ -205,7 +205,7 @@ class Leaving:
 
     def _workloads(self) -> Iterator[Object]:
         """Those of Kueue that have not ended."""
-        for one in self._list(Kind(_KUEUE, "workloads")):
+        for one in self._list(ObjectKind(_KUEUE, "workloads")):
             ended = {c["type"] for c in one.setdefault("status", {}).get("conditions", []) if c["status"] == "True"}
             if "Finished" not in ended:
                 yield one
@@ -233,7 +233,7 @@ class Leaving:
             else:
                 time.sleep(0.5)
 
-    def _list(self, at: Kind, select: str = "") -> Iterator[Object]:
+    def _list(self, at: ObjectKind, select: str = "") -> Iterator[Object]:
         """Objects of a kind; none if the cluster does not have the kind."""
         try:
             yield from self._api.list(f"{at.root}/{at.folder}", f"labelSelector={select}" if select else "")
@@ -259,7 +259,7 @@ def without_quota(spec: Object) -> list[Object]:
     return groups
 
 
-def _path(at: Kind, one: Object) -> str:
+def _path(at: ObjectKind, one: Object) -> str:
     where = f"/namespaces/{one['metadata']['namespace']}" if at.namespaced else ""
     return f"{at.root}{where}/{at.folder}/{one['metadata']['name']}"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from .model import Group, Node, Request
+from .model import Group, GroupNode, NodeRequest
 
 NAMESPACE = "Trainium"
 STATES = ("Busy", "Idle", "Starting", "Failed")
 
 
-def lines(cluster: str, groups: Iterable[Group], requests: Iterable[Request], now: float) -> Iterator[str]:
+def lines(cluster: str, groups: Iterable[Group], requests: Iterable[NodeRequest], now: float) -> Iterator[str]:
     """One line for the cluster, and one for each node group. A request that has its nodes is a job that runs."""
     groups, requests = tuple(groups), tuple(requests)
     waits = [int(now - r.created) for r in requests if not r.provisioned]
@@ -23,7 +23,7 @@ def lines(cluster: str, groups: Iterable[Group], requests: Iterable[Request], no
         yield _line(of, now, Cluster=cluster, Queue=name)
 
 
-def _state(node: Node) -> str:
+def _state(node: GroupNode) -> str:
     if node.state == "usable":
         return "Busy" if node.busy else "Idle"
     return "Starting" if node.state == "starting" else "Failed"

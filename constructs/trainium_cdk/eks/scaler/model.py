@@ -32,7 +32,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Node:
+class GroupNode:
     """An instance of a node group.
 
     Attributes:
@@ -93,7 +93,7 @@ class Group:
     minimum: int
     maximum: int
     desired: int
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[GroupNode, ...] = ()
     requested: int | None = None
     status: str = "ACTIVE"
     trouble: str = ""
@@ -104,7 +104,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Request:
+class NodeRequest:
     """A ProvisioningRequest.
 
     Attributes:
@@ -128,7 +128,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """The nodes that a request is given in a group.
 
     Attributes:
@@ -144,7 +144,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Change:
+class GroupChange:
     """Changes of a group, in this order.
 
     Attributes:
@@ -174,11 +174,11 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScalingPlan:
     """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room."""
 
-    changes: Mapping[str, Change] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    changes: Mapping[str, GroupChange] = field(default_factory=dict)
+    places: Mapping[str, GroupPlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Answer:
     Attributes:
         reason: one word, for programs.
         message: for people.
-        waiting_since: the new `Request.waiting_since`.
+        waiting_since: the new `NodeRequest.waiting_since`.
     """
 
     state: Literal["Waiting", "Provisioned", "Failed"]

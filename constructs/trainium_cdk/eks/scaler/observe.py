@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .conditions import clock
 from .labels import LEAVING
-from .model import Answer, Group, Node, Request, Reservation, Resources
+from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class DescribedGroup:
         return self.reservation is not None or "CapacityReservationResourceGroupArn" in target
 
 
-class Pod(NamedTuple):
+class PlacedPod(NamedTuple):
     """What is kept of a pod that is on a node.
 
     Attributes:
@@ -118,7 +118,7 @@ class Template(NamedTuple):
     affinity: Sequence[Object]
 
 
-class Cluster:
+class ObservedCluster:
     """A cluster at one moment.
 
     Args:
@@ -152,7 +152,7 @@ class Cluster:
         self._isolate = isolate
         self._names, self._now, self.unreadable = names, now, list[str]()
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
-        self._pods: dict[str, list[Pod]] = {}
+        self._pods: dict[str, list[PlacedPod]] = {}
         for each in pods:
             if kept := self._read(pod, each, names):
                 self._pods.setdefault(kept.node, []).append(kept)
@@ -185,7 +185,7 @@ class Cluster:
 
     def _request(
         self, one: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
-    ) -> Request | None:
+    ) -> NodeRequest | None:
         spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
         true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
         paths = [f"{metadata['namespace']}/{s['podTemplateRef']['name']}" for s in spec["podSets"]]
@@ -195,7 +195,7 @@ class Cluster:
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
             needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
-        return Request(
+        return NodeRequest(
             key=key(one),
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
             needs=tuple((needs - placed.get(key(one), Counter())).items()),
@@ -233,7 +233,7 @@ class Cluster:
             desired=scaling["DesiredCapacity"],
             nodes=tuple(
                 # one that cannot be read takes no pod, and stays
-                self._read(self._node, i, found, launched) or Node(i["InstanceId"], state="unusable", busy=True)
+                self._read(self._node, i, found, launched) or GroupNode(i["InstanceId"], state="unusable", busy=True)
                 for i in scaling["Instances"]
                 if i["LifecycleState"].startswith(_LAUNCHED)
             ),
@@ -246,10 +246,10 @@ class Cluster:
             reservations=tuple(own),
         )
 
-    def _node(self, instance: Object, group: DescribedGroup, launched: Mapping[str, float]) -> Node:
+    def _node(self, instance: Object, group: DescribedGroup, launched: Mapping[str, float]) -> GroupNode:
         id, has = instance["InstanceId"], group.settings.resources
         if (node := self.joined.get(id)) is None:
-            return Node(id, free=has, since=launched.get(id, self._now))
+            return GroupNode(id, free=has, since=launched.get(id, self._now))
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
         own = {t["key"] for t in group.described.get("taints", [])}
         leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
@@ -262,7 +262,7 @@ class Cluster:
         new = mark is None and not _lacks(node, resources)
         until_now = usable or mark == ""  # the last run saw it busy
         idle = float(mark or (self._now if until_now else seconds(metadata["creationTimestamp"])))
-        return Node(
+        return GroupNode(
             id,
             name=metadata["name"],
             state="usable" if usable else "starting" if new else "unusable",
@@ -297,7 +297,7 @@ class Cluster:
         return found
 
 
-def pod(found: Object, names: Sequence[str]) -> Pod | None:
+def pod(found: Object, names: Sequence[str]) -> PlacedPod | None:
     """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
     metadata, spec = found["metadata"], found["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
@@ -305,7 +305,7 @@ def pod(found: Object, names: Sequence[str]) -> Pod | None:
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
     phase = "Deleted" if metadata.get("deletionTimestamp") else found["status"].get("phase", "")
-    return Pod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
+    return PlacedPod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
 
 
 def template(found: Object, names: Sequence[str]) -> Template:

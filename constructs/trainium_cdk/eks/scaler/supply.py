@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import RESIZABLE, Change, Group, Limits, Node, Place, Plan, Request, Resources
+from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits, NodeRequest, Resources, ScalingPlan
 
 
-def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, limits: Limits) -> Plan:
+def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float, limits: Limits) -> ScalingPlan:
     """The changes to make now. After them, another call changes nothing until something else has changed."""
     plans = {group.name: _GroupPlan(group) for group in groups}
-    places: dict[str, Place] = {}
+    places: dict[str, GroupPlace] = {}
     order = sorted(requests, key=lambda r: (r.created, r.key))
     has, waits = [r for r in order if r.provisioned], [r for r in order if not r.provisioned]
     # before any starts new nodes, those whose nodes are there: AWS may have the nodes of one, and not those of an older one
@@ -27,11 +27,11 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
             if place := next(filter(None, found), None):
                 places[request.key] = place
     changes = {name: plan.change(now, limits) for name, plan in plans.items()}
-    kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
-    return Plan(kept, places)
+    kept = {name: change for name, change in changes.items() if change != GroupChange(requested=change.requested)}
+    return ScalingPlan(kept, places)
 
 
-def places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
+def places(request: NodeRequest, free: list[Resources]) -> tuple[set[int], int]:
     """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room. Pods without
     devices take none. The work grows with the number of nodes, not with that of pods, which others choose."""
     taken, missing = set[int](), 0
@@ -63,7 +63,7 @@ class _GroupPlan:
         self._expected = False
         """Whether pods are about to be placed on its nodes."""
 
-    def take(self, request: Request, *, existing: bool) -> Place | None:
+    def take(self, request: NodeRequest, *, existing: bool) -> GroupPlace | None:
         """Places for the request's pods: its own nodes first, then the fullest, then the oldest. None if not all of them have room; but a
         request that was given its nodes before keeps what is there.
 
@@ -94,14 +94,14 @@ class _GroupPlan:
             self._started.append(len(self._new) - before)
         self._kept |= {n.instance for n in there}
         self._expected |= bool(taken) and usable == len(taken)
-        return Place(group.name, len(taken), len(there), usable, missing)
+        return GroupPlace(group.name, len(taken), len(there), usable, missing)
 
-    def change(self, now: float, limits: Limits) -> Change:
+    def change(self, now: float, limits: Limits) -> GroupChange:
         group, there = self.group, len(self.group.nodes)
         back = [n.name for n in group.nodes if n.leaving and (n.busy or n.instance in self._kept)]
         broken = tuple(n.name for n in group.nodes if n.broken)
         if group.status not in RESIZABLE:
-            return Change(isolate=broken, uncordon=tuple(back), requested=group.requested)
+            return GroupChange(isolate=broken, uncordon=tuple(back), requested=group.requested)
         wanted, desired, own = there + len(self._new), group.desired, group.requested == group.desired
         if wanted > desired:
             desired, own = wanted, True
@@ -128,7 +128,7 @@ class _GroupPlan:
         } - removed
         size = desired - sum(lowers for _, lowers in terminate)
         changed = desired != group.desired
-        return Change(
+        return GroupChange(
             protect=tuple(n.instance for n in group.nodes if n.protected is False and n.instance in held),
             desired=desired if changed else None,
             reserve=self._to_reserve(desired) if group.atomic else (),
@@ -154,6 +154,6 @@ class _GroupPlan:
         return started if count == sum(started) else (count,)
 
 
-def _expired(node: Node, now: float, limits: Limits) -> bool:
+def _expired(node: GroupNode, now: float, limits: Limits) -> bool:
     limit = {"starting": limits.start, "usable": limits.idle, "unusable": limits.unusable}[node.state]
     return node.leaving or now - node.since >= limit

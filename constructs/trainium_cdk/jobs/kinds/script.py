@@ -20,7 +20,7 @@ from trainium_cdk.jobs.scheduler_calls import MAY_CALL, calls_of
 from trainium_cdk.jobs.words import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import Requirements
-from trainium_cdk.runner.spec import Program, Step, Word, Words
+from trainium_cdk.runner.spec import PrepareStep, Program, Word, Words
 from trainium_cdk.text import Text
 
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
@@ -350,7 +350,7 @@ class Script(Job):
             args = sweep.words(self.sweep, self.args)
         return Program((*started, *args), folder, variables=variables, folders=(checkpoints,))
 
-    def prepare(self, plan: Plan) -> tuple[Step, ...]:
+    def prepare(self, plan: Plan) -> tuple[PrepareStep, ...]:
         needed = self.requirements
         return (
             *(fetching.code(self.workdir, plan.cluster.bucket).steps if self.workdir else ()),

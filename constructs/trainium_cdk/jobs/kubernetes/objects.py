@@ -6,7 +6,7 @@ Each container of its pods runs a stage:
 
     python3 -I /trn/runner/runner.pyz pod STAGE
 
-with `/trn/job/job.json` (`spec.Job`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
+with `/trn/job/job.json` (`spec.JobSpec`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
 
     TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
     TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
@@ -168,7 +168,7 @@ class _Made:
     runner: str
 
     @property
-    def job(self) -> spec.Job:
+    def job(self) -> spec.JobSpec:
         return self.fitted.spec
 
     @property
@@ -398,7 +398,7 @@ def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Objec
     )
 
 
-def _shown(job: spec.Job) -> Object:
+def _shown(job: spec.JobSpec) -> Object:
     """A job as plain data to read: its files as text, of its variables the names."""
     made: Object = spec.to_json(job)
     if job.variables:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
+from trainium_cdk.drawing.chart import NAMED, ChartLine, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
@@ -193,7 +193,7 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
     figures: list[Element] = []
     for name, label in METRICS.items():
         lines = [
-            Line(run.status.id, curve.few(points_of_each(len(runs))) if (curve := run.curves.get(name)) else ())
+            ChartLine(run.status.id, curve.few(points_of_each(len(runs))) if (curve := run.curves.get(name)) else ())
             for run in runs
         ]
         if any(line.points for line in lines):
@@ -231,7 +231,7 @@ def _scaling(runs: Sequence[Run]) -> list[Element]:
         if len(of) < 2:
             continue
         least, first = of[0]
-        lines.append(Line(f"{kind} on {instance}", [(n, r.throughput or 0.0) for n, r in of], marked=True))
+        lines.append(ChartLine(f"{kind} on {instance}", [(n, r.throughput or 0.0) for n, r in of], marked=True))
         for n, r in of:
             each = (r.throughput or 0.0) / n / ((first.throughput or 1.0) / least)
             batch = f"{r.status.global_batch_size:,}" if r.status.global_batch_size else "not set"

@@ -112,7 +112,7 @@ class SlurmBackend(Backend):
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """As recorded in the job's directory. Errors as of `status`."""
-        return dict(self.ask_runner(requests.Settings(id)))
+        return dict(self.ask_runner(requests.JobSettings(id)))
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
         found: requests.History = self.ask_runner(requests.Report(id, logs.LOG_BYTES))

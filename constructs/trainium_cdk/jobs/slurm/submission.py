@@ -29,7 +29,7 @@ from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs
-from trainium_cdk.runner.spec import Stage, to_json
+from trainium_cdk.runner.spec import StageSpec, to_json
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.archive import Sent
@@ -65,7 +65,7 @@ def text(rendered: Plan) -> str:
     return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
 
 
-def _batch(rendered: Plan, stages: Sequence[Stage]) -> dict[str, Any]:
+def _batch(rendered: Plan, stages: Sequence[StageSpec]) -> dict[str, Any]:
     folder = Path(rendered.directory)
     runner = f"{rendered.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
     return {"sbatch": sbatch.options(rendered.spec, stages, folder), "script": sbatch.script(runner, folder, stages)}

@@ -33,7 +33,7 @@ _TO_PORT = "AWS-StartPortForwardingSession"
 _READY_SECONDS = 120.0
 
 
-class Source(Protocol):
+class TunnelSource(Protocol):
     """The part of a backend that is used here."""
 
     cluster: SlurmCluster
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @contextlib.contextmanager
-def tensorboard(source: Source, id: str, *, port: int, say: Callable[[str], None]) -> Iterator[Tunnel]:
+def tensorboard(source: TunnelSource, id: str, *, port: int, say: Callable[[str], None]) -> Iterator[Tunnel]:
     """TensorBoard over all of a job's directory; it ends with this context.
 
     Args:
@@ -74,7 +74,7 @@ def tensorboard(source: Source, id: str, *, port: int, say: Callable[[str], None
 
 @contextlib.contextmanager
 def forward(
-    source: Source, id: str, node: int | str, rank: int | None, port: int, local: int, patience: float
+    source: TunnelSource, id: str, node: int | str, rank: int | None, port: int, local: int, patience: float
 ) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     secret, path = secrets.token_urlsafe(32), "/"

@@ -5,8 +5,8 @@
 'it is tagged kubernetes.io/cluster/c = owned'
 """
 
-from trainium_cdk.operations.teardown.destroy import Report, destroy
+from trainium_cdk.operations.teardown.destroy import RemovalReport, destroy
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.survey import Survey, survey
 
-__all__ = ["Owner", "Report", "Survey", "destroy", "survey"]
+__all__ = ["Owner", "RemovalReport", "Survey", "destroy", "survey"]

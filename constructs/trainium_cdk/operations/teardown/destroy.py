@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk._aws import code_and_message, describe_error
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import sweep
-from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
+from trainium_cdk.operations.teardown.survey import Client, KeptResource, Survey, events
 from trainium_cdk.text import counted, join_words
 
 ATTEMPTS = 3
@@ -29,7 +29,7 @@ _UNSURE = ", but anybody may have tagged it so, and it is in no VPC of the stack
 
 
 @dataclass
-class Report:
+class RemovalReport:
     """The result of a deletion.
 
     Attributes:
@@ -41,7 +41,7 @@ class Report:
 
     deleted: bool = False
     swept: list[sweep.Leftover] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptResource] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ def destroy(
     progress: Callable[[int, int], None] = lambda *_: None,
     sleep: Callable[[float], None] = time.sleep,
     interval: float = 5,
-) -> Report:
+) -> RemovalReport:
     """Delete a stack and its leftovers. What its policies keep is not deleted.
 
     Args:
@@ -68,7 +68,7 @@ def destroy(
     """
     if found.status.endswith("_IN_PROGRESS") and found.status != "DELETE_IN_PROGRESS":
         raise TrnError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
-    report = Report(deleted=found.deleted, kept=list(found.kept))
+    report = RemovalReport(deleted=found.deleted, kept=list(found.kept))
     failed: list[tuple[str, str]] = []
     for attempt in range(ATTEMPTS):
         if report.deleted:
@@ -133,7 +133,7 @@ def _clear_the_way(
     found: Survey,
     client: Client,
     failed: list[tuple[str, str]],
-    report: Report,
+    report: RemovalReport,
     say: Callable[[str], None],
     sleep: Callable[[float], None],
 ) -> None:
@@ -157,7 +157,7 @@ def _clear_the_way(
 def _sweep(
     client: Client,
     found: list[sweep.Leftover],
-    report: Report,
+    report: RemovalReport,
     say: Callable[[str], None],
     sleep: Callable[[float], None],
 ) -> None:
@@ -177,7 +177,7 @@ def _sweep(
 
 
 def _delete_leftovers(
-    client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None] = lambda _: None
+    client: Client, found: list[sweep.Leftover], report: RemovalReport, say: Callable[[str], None] = lambda _: None
 ) -> list[tuple[sweep.Leftover, Exception]]:
     """Those that could not be deleted, and why; Lambda and EKS delete interfaces of their own at the same time."""
     from botocore.exceptions import ClientError

@@ -16,7 +16,7 @@ Fate = Literal["cancel", "wait", "ignore"]
 """cancel: cancel the jobs. wait: wait until they have ended. ignore: they end with the cluster."""
 
 
-class Jobs(Protocol):
+class JobCanceller(Protocol):
     """The part of a backend that is used here."""
 
     def active(self) -> tuple[JobStatus, ...]: ...
@@ -25,7 +25,7 @@ class Jobs(Protocol):
 
 
 def end(
-    jobs: Jobs,
+    jobs: JobCanceller,
     fate: Fate,
     say: Callable[[str], None],
     *,

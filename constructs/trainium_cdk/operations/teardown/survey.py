@@ -17,7 +17,7 @@ Client = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptResource:
     """A resource that is kept as configured."""
 
     type: str
@@ -38,7 +38,7 @@ class Survey:
     owner: Owner
     status: str
     resources: int
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptResource, ...]
     buckets: tuple[str, ...]
     registries: tuple[str, ...]
 
@@ -93,7 +93,7 @@ def survey(stack: str, client: Client) -> Survey | None:
         ),
         status=status,
         resources=sum("Past" not in r and r["ResourceStatus"] != "DELETE_COMPLETE" for r in own),
-        kept=tuple(Kept(r["ResourceType"], key) for key, r in kept.items()),
+        kept=tuple(KeptResource(r["ResourceType"], key) for key, r in kept.items()),
         buckets=tuple(b for b in by_type.get("AWS::S3::Bucket", ()) if b not in kept),
         registries=tuple(r for r in by_type.get("AWS::ECR::Repository", ()) if r not in kept),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import arrays, blocks, layout, records, slurm
 from ..errors import Refused, Unknown
 from ..requests import Cluster
-from ..spec import Job, SpecError
+from ..spec import JobSpec, SpecError
 from ..words import folder_places, resolve, shared_root
 from . import people, sbatch
 from .jobs import split
@@ -35,7 +35,7 @@ def open_folder(cluster: Cluster) -> None:
         raise Refused(f"{people.user()} may not write to {cluster.trn}. An administrator can make it theirs (chown)")
 
 
-def check(cluster: Cluster, job: Job, folder: Path) -> None:
+def check(cluster: Cluster, job: JobSpec, folder: Path) -> None:
     """Check what a job needs on the cluster, but what `prepare` fetches.
 
     Raises:
@@ -75,7 +75,7 @@ def check_account(account: str, qos: str) -> None:
         raise Refused(f"{user} may not use {what}. An administrator can allow it (sacctmgr). Allowed are: {may}")
 
 
-def longest(cluster: Cluster, job: Job) -> tuple[float | None, str]:
+def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
     """The seconds that an allocation may have which compiles first, and what its user must know where that is too little to compile beside the time
     limit. None: there is no limit, or nothing compiles, or Slurm does not tell.
 

@@ -10,8 +10,8 @@ from typing import Any
 from .. import files, slurm
 from ..errors import NoMember, Theirs, Unknown
 from ..readers.log import progress
-from ..records import Submitted, one_line
-from ..requests import Active, Cluster, ListJobs, Settings, Status
+from ..records import SubmittedRecord, one_line
+from ..requests import Active, Cluster, JobSettings, ListJobs, Status
 from . import jobs, log_files
 from .people import user
 from .requeued import start
@@ -100,7 +100,7 @@ def member(job: JobStatus, index: str) -> JobStatus:
     return found
 
 
-def settings(cluster: Cluster, given: Settings) -> Mapping[str, Any]:
+def settings(cluster: Cluster, given: JobSettings) -> Mapping[str, Any]:
     """See `requests.Settings`."""
     record = files.read_json(cluster.jobs / jobs.split(given.id)[0] / "job.json")
     found = record.get("settings") if isinstance(record, dict) else None
@@ -119,7 +119,7 @@ def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
     return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
 
 
-def _started(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
+def _started(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> jobs.Asked:
     """What Slurm knows of these jobs, once those were started that need not wait any more."""
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))

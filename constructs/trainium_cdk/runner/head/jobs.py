@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import arrays, blocks, files, records, slurm
 from ..errors import Refused, Unknown
-from ..records import Submitted
+from ..records import SubmittedRecord
 from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
 from ..work import health
@@ -106,12 +106,12 @@ def newest(cluster: Cluster, limit: int) -> list[str]:
     return [id for _, id in sorted(found, reverse=True)[: max(0, limit)]]
 
 
-def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, Submitted | None]:
+def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, SubmittedRecord | None]:
     """Of each of these jobs, its submission; None if that is damaged. Without a record there is no job."""
     return {id: _submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")}
 
 
-def _submitted(job: Path) -> Submitted | None:
+def _submitted(job: Path) -> SubmittedRecord | None:
     found = records.submitted(job)
     if found is None:
         return None
@@ -119,7 +119,7 @@ def _submitted(job: Path) -> Submitted | None:
     return replace(found, numbers=numbers)
 
 
-def ask(cluster: Cluster, found: Mapping[str, Submitted | None]) -> Asked:
+def ask(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> Asked:
     """What Slurm knows of these jobs. It is asked before their folders are read: a stage that has ended has written its state."""
     ours = [one for one in found.values() if one and one.cluster in ("", cluster.identity)]
     numbers = [number for one in ours for number in one.numbers.values()]
@@ -143,7 +143,7 @@ def with_rows(rows: Iterable[slurm.Row]) -> Asked:
     )
 
 
-def describe(cluster: Cluster, id: str, submission: Submitted | None, asked: Asked) -> JobStatus:
+def describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, asked: Asked) -> JobStatus:
     """The status of a job that has a record."""
     folder = cluster.jobs / id
     files.refresh(folder, folder / "state")
@@ -211,7 +211,12 @@ def _of_rows(id: str, rows: list[slurm.Row], cluster: Cluster, asked: Asked) -> 
 
 
 def _known(
-    cluster: Cluster, folder: Path, name: str, submission: Submitted | None, shown: Mapping[str, Any], asked: Asked
+    cluster: Cluster,
+    folder: Path,
+    name: str,
+    submission: SubmittedRecord | None,
+    shown: Mapping[str, Any],
+    asked: Asked,
 ) -> Known:
     """What is known of all members of a stage."""
     queue = shown.get("prepare_queue" if name == "prepare" else "queue")

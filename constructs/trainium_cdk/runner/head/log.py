@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Refused
-from ..requests import Cluster, History, Log, LogPiece, ReadLog, Report, Settings
+from ..requests import Cluster, History, JobSettings, Log, LogPiece, ReadLog, Report
 from ..spec import Packed
 from .answers import own_job, settings
 from .log_files import last_lines, open_log, path_of
@@ -48,7 +48,7 @@ def report(cluster: Cluster, given: Report) -> History:
             continue
         except Refused:
             del logs[name]
-    return History(status, settings(cluster, Settings(given.id)), logs)
+    return History(status, settings(cluster, JobSettings(given.id)), logs)
 
 
 def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> Iterator[LogPiece]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..slurm import comment
-from ..spec import Job, Stage
+from ..spec import JobSpec, StageSpec
 
 COMPILE_SECONDS = 7200
 """More time that an allocation has for the stages before its last one, whose time limit counts from its own beginning."""
@@ -18,13 +18,13 @@ _DEPENDENCY = "dependency"
 """An option that the user and we give."""
 
 
-def batches(stages: Sequence[Stage]) -> list[Sequence[Stage]]:
+def batches(stages: Sequence[StageSpec]) -> list[Sequence[StageSpec]]:
     """The stages of each Slurm job, in their order."""
     prepare = [one for one in stages if one.name == "prepare"]
     return [part for part in (prepare, [one for one in stages if one.name != "prepare"]) if part]
 
 
-def time_limit(stages: Sequence[Stage], most: float | None = None) -> int | None:
+def time_limit(stages: Sequence[StageSpec], most: float | None = None) -> int | None:
     """The seconds for which a Slurm job may run; None: the scheduler's.
 
     Args:
@@ -38,7 +38,7 @@ def time_limit(stages: Sequence[Stage], most: float | None = None) -> int | None
 
 
 def options(
-    job: Job, stages: Sequence[Stage], folder: Path, *, after: str = "", most: float | None = None
+    job: JobSpec, stages: Sequence[StageSpec], folder: Path, *, after: str = "", most: float | None = None
 ) -> list[str]:
     """The options of a Slurm job.
 
@@ -80,7 +80,7 @@ def options(
     return words
 
 
-def script(runner: str, folder: Path, stages: Sequence[Stage]) -> str:
+def script(runner: str, folder: Path, stages: Sequence[StageSpec]) -> str:
     """The batch script of a Slurm job."""
     words = ("/usr/bin/python3", "-I", runner, "stage", str(folder), *(one.name for one in stages))
     return f"#!/bin/bash\nexec {' '.join(map(shlex.quote, words))}\n"

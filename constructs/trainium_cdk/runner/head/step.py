@@ -13,7 +13,7 @@ import time
 
 from .. import layout, requests, slurm
 from ..errors import Refused
-from ..spec import SpecError, Stage
+from ..spec import SpecError, StageSpec
 from ..words import shared_root
 from .answers import own_job
 from .jobs import split
@@ -109,7 +109,7 @@ def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
         made = layout.read_job(cluster.jobs / split(job.id)[0])
     except SpecError as e:
         raise Refused(f"the record of {job.id}, job.json, is damaged: {e}. Give the node instead of the rank") from None
-    last = made.stages[-1] if made.stages else Stage("train")
+    last = made.stages[-1] if made.stages else StageSpec("train")
     each = last.processes if last.processes > 1 else max(1, made.environment.cores)
     if not 0 <= rank < job.nodes * each:
         raise Refused(f"{job.id} has ranks 0 to {job.nodes * each - 1}, not {rank}. Choose one of them")

@@ -20,9 +20,9 @@ from pathlib import Path
 from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken
 from ..prepare import main as prepare
-from ..records import Submitted
+from ..records import SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
-from ..spec import Job, Stage, to_json
+from ..spec import JobSpec, StageSpec, to_json
 from . import admission, sbatch, standing
 from .jobs import ID, inactive
 
@@ -53,7 +53,7 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
     return told
 
 
-def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Outcome:
+def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outcome:
     """Submit a job once.
 
     Args:
@@ -77,12 +77,12 @@ def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Outcome:
         return Outcome(numbers, existing=True, resubmitted=tuple(again))
 
 
-def digest_of(job: Job) -> str:
+def digest_of(job: JobSpec) -> str:
     """What tells a job from another one: all of it, with its variables and files. The runner's version is no part of it."""
     return hashlib.sha256(json.dumps(to_json(job), sort_keys=True).encode()).hexdigest()
 
 
-def _check_same(cluster: Cluster, job: Job, there: Submitted | None) -> None:
+def _check_same(cluster: Cluster, job: JobSpec, there: SubmittedRecord | None) -> None:
     if there is None:
         raise Taken(f"{job.id} already exists, and its record (submitted.json) is damaged. Use a new token")
     if there.cluster != cluster.identity:
@@ -92,7 +92,7 @@ def _check_same(cluster: Cluster, job: Job, there: Submitted | None) -> None:
         raise Taken(f"{job.id} already exists as another job. Use a new token, or submit the same job")
 
 
-def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str]) -> Outcome:
+def _begin(cluster: Cluster, job: JobSpec, folder: Path, addresses: Mapping[str, str]) -> Outcome:
     if job.slurm is None:
         raise Refused(f"{job.id} is not a job for Slurm")
     if os.path.lexists(folder):
@@ -108,7 +108,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
             number = _send(job, folder, runner, stages, after, most)
             numbers.update((one.name, number) for one in stages)
             after = f"afterok:{number}"
-        _record(folder, Submitted(numbers, digest_of(job), cluster.identity, time.time(), runner))
+        _record(folder, SubmittedRecord(numbers, digest_of(job), cluster.identity, time.time(), runner))
     except OSError as e:
         _undo(job, folder)
         raise Refused(f"{e.strerror or e}: {e.filename or folder}") from None
@@ -118,7 +118,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
     return Outcome(numbers, note=note)
 
 
-def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[Stage]:
+def _needed(job: JobSpec, folder: Path, addresses: Mapping[str, str]) -> list[StageSpec]:
     """The stages of a job. Fetching takes a node, and is left out if all is there."""
     with contextlib.suppress(prepare.NotFetched):
         if any(one.name == "prepare" for one in job.stages):
@@ -127,7 +127,9 @@ def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[Stage]
     return list(job.stages)
 
 
-def _complete(cluster: Cluster, job: Job, folder: Path, made: Submitted) -> tuple[Mapping[str, str], list[str]]:
+def _complete(
+    cluster: Cluster, job: JobSpec, folder: Path, made: SubmittedRecord
+) -> tuple[Mapping[str, str], list[str]]:
     """Submit again what Slurm has lost, and what comes after it. Returns the numbers, and the stages that were submitted again.
 
     Raises:
@@ -166,7 +168,7 @@ def _forget(folder: Path, stage: str) -> None:
         (folder / "state" / f"{stage}.json").unlink(missing_ok=True)
 
 
-def _send(job: Job, folder: Path, runner: str, stages: Sequence[Stage], after: str, most: float | None) -> str:
+def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], after: str, most: float | None) -> str:
     """Submit the Slurm job of these stages. Returns its number. Arguments as of `sbatch.options`.
 
     Raises:
@@ -190,11 +192,11 @@ def _send(job: Job, folder: Path, runner: str, stages: Sequence[Stage], after: s
     return number
 
 
-def _record(folder: Path, made: Submitted) -> None:
+def _record(folder: Path, made: SubmittedRecord) -> None:
     files.write(folder / "submitted.json", json.dumps(dataclasses.asdict(made)).encode())  # in the order of its stages
 
 
-def _undo(job: Job, folder: Path) -> None:
+def _undo(job: JobSpec, folder: Path) -> None:
     """Raises Later if Slurm does not answer: then the folder stays, as the record of what the next request undoes."""
     slurm.cancel(*(f"{job.id}:{stage}" for stage in slurm.STAGES))
     layout.remove(folder)

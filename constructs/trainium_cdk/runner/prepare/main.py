@@ -11,7 +11,7 @@ from typing import Any
 from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
-from ..spec import Job
+from ..spec import JobSpec
 from . import archives, code, data, models, needs, packages, requirements, resume, sources, unused
 from .making import Failed, Here, NotFetched, say
 
@@ -32,7 +32,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
 """Of each step its function: it gets `Here`, and the step's arguments by their names."""
 
 
-def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
+def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
     """Check that all is there which a job needs, so that its stage `prepare` is not needed. A small folder of code is fetched.
 
     Args:
@@ -52,7 +52,7 @@ def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mappi
         raise NotFetched  # that the job may read them shows before its nodes are asked for
 
 
-def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
+def carry_out(folder: Path, job: JobSpec, variables: Mapping[str, str]) -> None:
     """Fetch all that a job needs and the cluster does not have yet. Then environments that no job uses any more are removed.
 
     Raises:
@@ -72,7 +72,7 @@ _ALONE = ("files", "tools")
 """Steps that need nothing of those before them: they refuse a job also where something is to be fetched first."""
 
 
-def _steps(here: Here, job: Job) -> None:
+def _steps(here: Here, job: JobSpec) -> None:
     absent = None
     for step in job.prepare:
         if step.do not in STEPS:

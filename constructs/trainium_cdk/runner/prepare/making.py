@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
-from ..spec import Job, SpecError, read_word
+from ..spec import JobSpec, SpecError, read_word
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .bases import find_base
 
@@ -54,7 +54,7 @@ class Here:
     def of(
         cls,
         folder: Path,
-        job: Job,
+        job: JobSpec,
         own: Mapping[str, str],
         *,
         check: bool = False,

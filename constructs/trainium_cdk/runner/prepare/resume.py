@@ -12,7 +12,7 @@ from pathlib import Path
 from ..arrays import indices
 from ..errors import Refused
 from ..files import read_json
-from ..spec import Checkpoints, Job
+from ..spec import Checkpoints, JobSpec
 from .checkpoints import DESCRIPTION, newest, read_description
 from .making import Here, NotFetched, check_room, remove, say
 
@@ -21,7 +21,7 @@ STREAMS = 8
 _MARK = "state/resumed"
 
 
-def resume(here: Here, job: Job) -> None:
+def resume(here: Here, job: JobSpec) -> None:
     """Copy the checkpoint that a job goes on from, for each member of an array, unless it has begun already.
 
     Raises:
@@ -43,7 +43,7 @@ def resume(here: Here, job: Job) -> None:
             (each / _MARK).touch()
 
 
-def find(here: Here, job: Job, made: Checkpoints) -> Path:
+def find(here: Here, job: JobSpec, made: Checkpoints) -> Path:
     """The checkpoint that a job goes on from: the folder of all, where its program knows of no single one.
 
     Raises:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from .records import Evaluation, Record, Step
-from .step_lines import Line
+from .step_lines import StepLine
 
 _BEST = {"known": 4, "step": 3, "part": 2, "bar": 2, "dictionary": 2, "epoch": 1}
 """Where a log tells of the same training in several forms, the one with the largest number counts."""
@@ -89,7 +89,7 @@ class Course:
     _bars: dict[int | None, tuple[int, int]] = field(default_factory=dict, repr=False)
     _epochs: _Epochs = field(default_factory=lambda: _Epochs(), repr=False)
 
-    def take(self, line: Line, text: str, by: str) -> list[Record]:
+    def take(self, line: StepLine, text: str, by: str) -> list[Record]:
         """The records of a line.
 
         Args:
@@ -130,8 +130,8 @@ class Course:
     def known(self, record: Step | Evaluation, text: str, by: str) -> list[Record]:
         """The same, of what the reader of a program has found."""
         if isinstance(record, Evaluation):
-            return self.take(Line(None, (record,)), text, by)
-        return self.take(Line(record, (), "known" if record.step is not None else "dictionary"), text, by)
+            return self.take(StepLine(None, (record,)), text, by)
+        return self.take(StepLine(record, (), "known" if record.step is not None else "dictionary"), text, by)
 
     def restarted(self) -> None:
         """The program has begun again: the time since its last step is no time of a step."""
@@ -204,7 +204,7 @@ class _Epochs:
     _begins: dict[int, int] = field(default_factory=dict)
     _whole: bool = False
 
-    def take(self, line: Line) -> Step | None:
+    def take(self, line: StepLine) -> Step | None:
         """A line's step, counted from the first epoch on."""
         if line.epoch is not None and line.epoch != self.epoch:
             self._begin(line.epoch, line.first)

@@ -38,7 +38,7 @@ _SURVIVED = re.compile(
 """A program that prints this goes on without what it lacks."""
 
 
-class Known(NamedTuple):
+class ErrorPattern(NamedTuple):
     """A known error: the line that tells of it, what it means and what to do.
 
     Attributes:
@@ -63,7 +63,7 @@ class Known(NamedTuple):
         return found is not None and (self.minutes is None or float(found["minutes"]) >= self.minutes)
 
 
-def explained(known: Sequence[Known], lines: Sequence[str], nodes: int) -> list[tuple[Known, str]]:
+def explained(known: Sequence[ErrorPattern], lines: Sequence[str], nodes: int) -> list[tuple[ErrorPattern, str]]:
     """The known errors of the end of a job's log, each with its first line, in the order of the text.
 
     Args:
@@ -71,7 +71,7 @@ def explained(known: Sequence[Known], lines: Sequence[str], nodes: int) -> list[
         lines: that are not empty.
         nodes: of the job.
     """
-    found: dict[Known, str] = {}
+    found: dict[ErrorPattern, str] = {}
     for at, line in enumerate(lines):
         error = next((one for one in known if one.is_in(line)), None)
         if error and error.warning and _SURVIVED.search(line):
@@ -82,7 +82,7 @@ def explained(known: Sequence[Known], lines: Sequence[str], nodes: int) -> list[
     return list(found.items())
 
 
-def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Known], kills: int = 0) -> str:
+def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[ErrorPattern], kills: int = 0) -> str:
     """Why a program failed: its exception, the signal that killed it, and what is known of its messages; else its last line.
 
     Args:
@@ -129,12 +129,12 @@ def _signal(code: int | None, kills: int = 0) -> str:
     return f"killed by signal {number} ({found.name}){why}"
 
 
-def known_error(said: Said, nodes: int, known: Sequence[Known]) -> str:
+def known_error(said: Said, nodes: int, known: Sequence[ErrorPattern]) -> str:
     """The first known error of a log, with its line; empty if there is none."""
     return _known(known, said, nodes, alone=True)
 
 
-def _known(known: Sequence[Known], said: Said, nodes: int, *, alone: bool) -> str:
+def _known(known: Sequence[ErrorPattern], said: Said, nodes: int, *, alone: bool) -> str:
     """The first known error that explains the end; of warnings, only one that the exception itself has, or if nothing else is known."""
     told = said.raised[0] if said.raised else said.follows
     found = explained(known, said.lines, nodes)

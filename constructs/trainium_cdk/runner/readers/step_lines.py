@@ -127,7 +127,7 @@ def _of_rich(found: re.Match[str]) -> str:
     return f"epoch {int(epoch) + 1}{of} batch {batch}" + (f"/{batches}" if batches != "--" else "")
 
 
-class Line(NamedTuple):
+class StepLine(NamedTuple):
     """What a line tells.
 
     Attributes:
@@ -168,7 +168,7 @@ class _Named(NamedTuple):
     mark: str
 
 
-def read_line(line: str) -> Line | None:
+def read_line(line: str) -> StepLine | None:
     """What a line tells of a training; None if it tells nothing.
 
     >>> read_line("step 1/400 loss 3.48").step
@@ -192,7 +192,7 @@ def read_line(line: str) -> Line | None:
         places = list(_numbers(text))
         numbers, around = [each for each, _, _ in places], "".join(_left(text, places))
         if title := _EPOCH.search(text[:200]) if "poch" in text.lower() else None:
-            return Line(None, (), "title", int(title[1]), int(title[2]) if title[2] else None)
+            return StepLine(None, (), "title", int(title[1]), int(title[2]) if title[2] else None)
     both = any(one.words == ("loss", "train") for one in numbers)
     found = None if both else _VALIDATION.search(around)
     made = _trial(numbers, _of(found["test"])) if found else _line(numbers, text if "{'" not in line else "{'" + text)
@@ -276,18 +276,18 @@ def _left(text: str, named: list[tuple[_Named, int, int]]) -> Iterator[str]:
     yield text[last:]
 
 
-def _trial(numbers: list[_Named], of: str) -> Line | None:
+def _trial(numbers: list[_Named], of: str) -> StepLine | None:
     """A line of a validation: its loss, and the training's step if it has that. A counter is one of its own batches."""
     at = _position(numbers, trial=True)
     step = at.step if at and at.form == "step" and at.total is None and at.epoch is None else None
     for one in numbers:
         if field(one.words, one.unit)[0] in ("loss", "trial") and preference(one.words) is not None:
             of = _of("test" in one.words) if TRIALS.intersection(one.words) else of
-            return Line(None, (Evaluation(step, parse_number(one.value), of),))
+            return StepLine(None, (Evaluation(step, parse_number(one.value), of),))
     return None
 
 
-def _line(numbers: list[_Named], text: str) -> Line | None:
+def _line(numbers: list[_Named], text: str) -> StepLine | None:
     """A line of the training, which may also have the losses of validations."""
     values: dict[str, float | None] = {}
     units: dict[str, str] = {}
@@ -335,7 +335,7 @@ def _line(numbers: list[_Named], text: str) -> Line | None:
         form = ""
     if not form and not others:
         return None
-    return Line(made if form else None, others, form, at.epoch, at.epochs, at.first)
+    return StepLine(made if form else None, others, form, at.epoch, at.epochs, at.first)
 
 
 def _is_lost(one: _Named) -> bool:

@@ -36,7 +36,7 @@ WAIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class Node:
+class SlurmNode:
     """A node of the stage, as Slurm knows it. `lost`: whether root has taken it away from jobs, for a device error."""
 
     number: int
@@ -54,7 +54,7 @@ class Moved:
     nodes: str = ""
 
 
-def look(nodes: str) -> list[Node]:
+def look(nodes: str) -> list[SlurmNode]:
     """The nodes of a stage, in its order.
 
     Args:
@@ -74,17 +74,17 @@ def look(nodes: str) -> list[Node]:
     return [read(number, name, *told.get(name, ("", "", ""))) for number, name in enumerate(names)]
 
 
-def read(number: int, name: str, state: str, comment: str, reason: str) -> Node:
+def read(number: int, name: str, state: str, comment: str, reason: str) -> SlurmNode:
     """A node, from its state, comment and reason."""
     found = []
     for text in comment.removeprefix(MARK).split("|") if comment.startswith(f"{MARK} ") else ():
         if told := _FOUND.fullmatch(text.strip()):
             found.append(Finding(told[2], float(told[1]), number, evidence=f"{name}: {records.one_line(told[3])}"))
     lost = "drain" in state.lower() and reason.startswith(f"{MARK} ")
-    return Node(number, name, tuple(found), lost)
+    return SlurmNode(number, name, tuple(found), lost)
 
 
-def findings(nodes: Sequence[Node]) -> list[Finding]:
+def findings(nodes: Sequence[SlurmNode]) -> list[Finding]:
     """What is wrong with nodes: each device error, and one finding for each other kind, as a shared file system is full on all of them."""
     every = [one for node in nodes for one in node.findings]
     found = [one for one in every if one.kind == DEVICE]
@@ -111,7 +111,7 @@ def stage_nodes() -> str:
     return os.environ.get("SLURM_JOB_NODELIST", "")
 
 
-def nodes_now(before: Sequence[Node] = ()) -> Sequence[Node]:
+def nodes_now(before: Sequence[SlurmNode] = ()) -> Sequence[SlurmNode]:
     """The nodes of this stage; none where there is no Slurm. Where it does not answer: what it said `before`."""
     nodes = stage_nodes()
     try:
@@ -129,7 +129,7 @@ def looks_broken(lines: str) -> bool:
     return _LOOKS_BROKEN.search(lines) is not None
 
 
-def why(lost: list[Node]) -> str:
+def why(lost: list[SlurmNode]) -> str:
     """In one sentence."""
     told = [one.evidence for node in lost for one in node.findings if one.kind == DEVICE]
     return f"a device error: {'; '.join(told) or ', '.join(node.name for node in lost)}"
@@ -139,7 +139,7 @@ def moved(job: Path) -> Moved:
     return records.read(Moved, job / "state" / "moved.json") or Moved()
 
 
-def move(job: Path, lost: list[Node], step: Optional[int]) -> Moved:
+def move(job: Path, lost: list[SlurmNode], step: Optional[int]) -> Moved:
     """Note that the job leaves these nodes. Returns how often it has."""
     before = moved(job)
     new = step is not None and (before.step is None or step > before.step)

@@ -23,7 +23,7 @@ from typing import Any
 from ..readers.log import progress
 from ..readers.records import field, is_loss, split
 from .output import Output
-from .places import Node
+from .places import StageNode
 
 BEGIN = "trn: of TensorBoard's files: "
 SECONDS = 30.0
@@ -36,7 +36,7 @@ _FILE = "events.out.tfevents."
 
 
 @contextlib.contextmanager
-def beside(node: Node, log: Path, variables: Mapping[str, str]) -> Iterator[None]:
+def beside(node: StageNode, log: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Read them while a program runs, and once more at its end. Nothing is started before there is one."""
     began, ended = time.time(), threading.Event()
     reader = threading.Thread(target=_read, args=(node.job, began, log, variables, ended), daemon=True)

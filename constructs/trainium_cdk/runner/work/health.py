@@ -19,7 +19,7 @@ from typing import Optional
 
 from .. import files, records
 from ..readers.records import Finding
-from ..spec import Health
+from ..spec import HealthRules
 
 LEARNT, FEW = 10, 2
 """Steps after which the usual time between two is known, and after which the longest one so far is a measure. Before, nothing is done."""
@@ -162,7 +162,7 @@ class Tried:
 
 
 def decide(
-    pulses: Sequence[Pulse], now: float, rules: Health, before: Tried = Tried(), saved: float = 0.0
+    pulses: Sequence[Pulse], now: float, rules: HealthRules, before: Tried = Tried(), saved: float = 0.0
 ) -> list[Finding]:
     """What is wrong with a training.
 
@@ -222,7 +222,7 @@ def _nan(one: Pulse) -> Finding:
     return Finding(NAN, one.nan_at, one.node, one.rank, f"the loss is no number{since}, in {one.nans} steps told")
 
 
-def _start(heard: Sequence[Pulse], rules: Health, excused: float) -> list[Finding]:
+def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[Finding]:
     """A first compilation may take an hour: it is only told."""
     waits = [one.beat - max(one.said, one.at, one.began) for one in heard]
     if not waits or min(waits) <= max(rules.start, excused):
@@ -286,7 +286,7 @@ def span(seconds: float) -> str:
 
 
 def act(
-    findings: Sequence[Finding], pulses: Sequence[Pulse], rules: Health, tried: Tried
+    findings: Sequence[Finding], pulses: Sequence[Pulse], rules: HealthRules, tried: Tried
 ) -> tuple[Optional[Order], Tried]:
     """What is done about these findings, as the environment says, and what is remembered of it."""
     for one in findings:

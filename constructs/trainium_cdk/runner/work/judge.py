@@ -16,7 +16,7 @@ from pathlib import Path
 from .. import records
 from ..prepare.checkpoints import complete
 from ..readers.records import Finding
-from ..spec import Checkpoints, Job, Stage
+from ..spec import Checkpoints, JobSpec, StageSpec
 from . import devices, health
 from .health import BUDGET, HANG, NAN, RESTARTED, STRAGGLER, Order, Pulse
 
@@ -45,7 +45,7 @@ class Judge:
     """
 
     def __init__(
-        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[Sequence[Finding]], None] | None = None,
+        self, folder: Path, job: JobSpec, stage: StageSpec, run: str, say: Callable[[str], None], show: Callable[[Sequence[Finding]], None] | None = None,
         leave_block: Callable[[], Order | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._folder, self._job, self._stage, self._run, self._say, self._show = folder, job, stage, run, say, show
@@ -55,7 +55,7 @@ class Judge:
         self._tried = health.tried(folder)
         self._shown, self._unwritten, self._stepped = set[str](), False, health.stepped(folder, stage.name)
         self._seen: dict[tuple[str, int], int] = {}
-        self._nodes: Sequence[devices.Node] = ()
+        self._nodes: Sequence[devices.SlurmNode] = ()
         self.order: Order | None = None
         self._ordered = 0.0
 
@@ -104,7 +104,7 @@ class Judge:
         if order:
             self.give(dataclasses.replace(order, at=time.time()))
 
-    def leave(self, nodes: Sequence[devices.Node]) -> Order | None:
+    def leave(self, nodes: Sequence[devices.SlurmNode]) -> Order | None:
         """What is done where root has taken nodes away: the job goes on with others, unless its program breaks one after the other."""
         lost = [node for node in nodes if node.lost]
         if not lost:

@@ -12,12 +12,12 @@ from pathlib import Path
 from .. import records, secret_values
 from ..errors import Refused
 from ..readers.ending import why_it_ended
-from ..spec import Environment, Job, Program, Stage, Words
+from ..spec import JobSpec, NodeEnvironment, Program, StageSpec, Words
 from . import events, versions
 from .judge import FAULT, Judge
 from .output import Output
-from .places import Node, places, ranks, variables, word
-from .process import LIMIT, TERMINATED, CannotStart, Ended, Start, allow_open_files, run
+from .places import StageNode, places, ranks, variables, word
+from .process import LIMIT, TERMINATED, CannotStart, Ended, ProgramStart, allow_open_files, run
 from .pulse import Watcher
 
 REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TERMINATED_CODE = 64, 65, FAULT, 75, 124, 143
@@ -27,9 +27,9 @@ COMPILER_FAILED = r"Total failed compilations: [1-9]"
 
 
 def launch(
-    node: Node,
-    job: Job,
-    stage: Stage,
+    node: StageNode,
+    job: JobSpec,
+    stage: StageSpec,
     own: Mapping[str, str],
     output: Output,
     *,
@@ -55,7 +55,7 @@ def launch(
     program = stage.program
     if program is None:
         words = runner("prepare", str(node.root), str(secret or node.root / "env.json"))
-        starts: Sequence[Start] = [Start(words, str(node.root), dict(os.environ))]
+        starts: Sequence[ProgramStart] = [ProgramStart(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
     try:
         own = secret_values.resolve(own, job.environment.region)
@@ -68,7 +68,7 @@ def launch(
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
     words = [word(one, at) for one in _words(program, node)]
-    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
+    starts = [ProgramStart(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     look = judge.look if judge else None
     watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
@@ -79,19 +79,19 @@ def launch(
         return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
 
 
-def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:
+def copies_here(node: StageNode, stage: StageSpec) -> dict[int, dict[str, str]]:
     """All copies of a node that this process starts, with the variables of their ranks."""
     if stage.processes == 1:
         return {0: {}}
     return {local: ranks(node, local, stage.processes) for local in range(stage.processes)}
 
 
-def record_failure(node: Node, stage: Stage, failure: records.Failure) -> None:
+def record_failure(node: StageNode, stage: StageSpec, failure: records.Failure) -> None:
     """Record why this node failed, if it is the first: that stops the other nodes, whose exit codes mean nothing."""
     records.fail(node.job, stage.name, node.run, failure)
 
 
-def failure_of(ended: Ended, node: Node, stage: Stage, rank: int | None = None) -> records.Failure:
+def failure_of(ended: Ended, node: StageNode, stage: StageSpec, rank: int | None = None) -> records.Failure:
     """Why this node's program has ended.
 
     Args:
@@ -119,11 +119,11 @@ def runner(*words: str) -> list[str]:
     return [sys.executable, "-I", str(Path(sys.argv[0]).resolve()), *words]
 
 
-def _words(program: Program, node: Node) -> Words:
+def _words(program: Program, node: StageNode) -> Words:
     return (*program.words, *program.resume) if node.checkpoint else program.words
 
 
-def _check_versions(environment: Environment, own: Mapping[str, str], output: Output) -> str:
+def _check_versions(environment: NodeEnvironment, own: Mapping[str, str], output: Output) -> str:
     if not environment.rules and not environment.checks:
         return ""
     driver, runtime = versions.find_driver(), versions.find_runtime(own)

@@ -15,10 +15,10 @@ from typing import Any
 from .. import layout, records
 from ..errors import ReportedError, place_of
 from ..files import read_json
-from ..spec import Job, SpecError, Stage
+from ..spec import JobSpec, SpecError, StageSpec
 from .launch import REFUSED, TERMINATED_CODE, failure_of, launch, record_failure
 from .output import Output, say
-from .places import Node
+from .places import StageNode
 from .process import ORDERED, TERMINATED, CannotStart, Ended
 
 COLLECTIVES_PORT = 48_620
@@ -46,7 +46,7 @@ def main(folder: str, name: str) -> None:
     sys.exit(code)
 
 
-def run_node(job: Job, stage: Stage, node: Node) -> int:
+def run_node(job: JobSpec, stage: StageSpec, node: StageNode) -> int:
     """Run a stage's program on this node. Returns the exit code for srun, which ends all other nodes if it is not 0."""
     task = int(os.environ.get("SLURM_PROCID", "0"))
     output = Output(node.job / "logs" / f"{stage.name}.{node.number}.log")
@@ -64,11 +64,11 @@ def run_node(job: Job, stage: Stage, node: Node) -> int:
     return _record(node, stage, ended, task)
 
 
-def node_of(root: Path, job: Job, stage: Stage) -> Node:
+def node_of(root: Path, job: JobSpec, stage: StageSpec) -> StageNode:
     """This node of a stage, by Slurm's variables and those of `stage`."""
     env = os.environ
     index = index_of(job, stage)
-    return Node(
+    return StageNode(
         root=root,
         job=root / index if index else root,
         number=int(env.get("SLURM_NODEID", "0")),
@@ -87,12 +87,12 @@ def this_run() -> str:
     return f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT') or 0}{again and f'-{again}'}"
 
 
-def index_of(job: Job, stage: Stage) -> str:
+def index_of(job: JobSpec, stage: StageSpec) -> str:
     """The index of this member of an array; empty if it is none."""
     return os.environ.get("SLURM_ARRAY_TASK_ID", "") if job.array and stage.name == "train" else ""
 
 
-def read_job(root: Path) -> Job:
+def read_job(root: Path) -> JobSpec:
     """A job's record.
 
     Raises:
@@ -112,7 +112,7 @@ def read_variables(root: Path) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-def stage_of(job: Job, name: str) -> Stage:
+def stage_of(job: JobSpec, name: str) -> StageSpec:
     found = next((one for one in job.stages if one.name == name), None)
     if found is None:
         raise ReportedError(f"{job.id} has no stage {name}")
@@ -130,7 +130,7 @@ def describe(error: Exception) -> str:
     )
 
 
-def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
+def _record(node: StageNode, stage: StageSpec, ended: Ended, task: int) -> int:
     if ended.why == ORDERED:  # the batch script knows why; another code would end the other nodes, which may still save
         return 0
     if ended.code == -SIGTERM:  # Slurm's own reached the program first
@@ -155,7 +155,7 @@ def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
     return 0
 
 
-def _ranks(stage: Stage) -> dict[str, str]:
+def _ranks(stage: StageSpec) -> dict[str, str]:
     """Of one of several processes of a node, as srun has numbered it."""
     names = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
     return {name: os.environ[of] for name, of in names.items()} if stage.processes > 1 and not stage.batch else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import arrays
 from ..prepare import bases, checkpoints
-from ..spec import Environment, Job, Stage, Word
+from ..spec import JobSpec, NodeEnvironment, StageSpec, Word
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
 
@@ -19,7 +19,7 @@ _XLA_FLAGS, _NATIVE_CACHE = "NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR"
 
 
 @dataclass(frozen=True)
-class Node:
+class StageNode:
     """One node of a stage.
 
     Attributes:
@@ -49,7 +49,9 @@ class Node:
         return self.root.parent.parent
 
 
-def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: str = "") -> dict[str, str]:
+def places(
+    node: StageNode, job: JobSpec, stage: StageSpec, own: Mapping[str, str], problem: str = ""
+) -> dict[str, str]:
     """The text of each place.
 
     Args:
@@ -78,7 +80,9 @@ def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: 
     }
 
 
-def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Mapping[str, str]) -> dict[str, str]:
+def variables(
+    node: StageNode, job: JobSpec, stage: StageSpec, own: Mapping[str, str], at: Mapping[str, str]
+) -> dict[str, str]:
     """The variables of a program: the node's, those of its kind, and the job's own, which win.
 
     Raises:
@@ -102,7 +106,7 @@ def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Ma
     return bases.activate(place, made) if place else made
 
 
-def ranks(node: Node, local: int, copies: int) -> dict[str, str]:
+def ranks(node: StageNode, local: int, copies: int) -> dict[str, str]:
     """The variables by which one of several copies on a node knows its rank: copy L of node N has N x copies + L."""
     return {
         "RANK": str(node.number * copies + local),
@@ -111,7 +115,7 @@ def ranks(node: Node, local: int, copies: int) -> dict[str, str]:
     }
 
 
-def find_checkpoint(job: Job, own: Path, *, first: bool = True) -> str:
+def find_checkpoint(job: JobSpec, own: Path, *, first: bool = True) -> str:
     """The checkpoint from which a job goes on; empty if there is none.
 
     Args:
@@ -140,7 +144,7 @@ def word(one: Word, at: Mapping[str, str]) -> str:
         raise CannotStart(f"the job names a place {e.args[0]!r} that this node does not have") from None
 
 
-def _ranks(node: Node, job: Job, at: Mapping[str, str]) -> dict[str, str]:
+def _ranks(node: StageNode, job: JobSpec, at: Mapping[str, str]) -> dict[str, str]:
     made = {
         "NNODES": at["nodes"],
         "NODE_RANK": at["node"],
@@ -152,7 +156,7 @@ def _ranks(node: Node, job: Job, at: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def _trackers(job: Job, stage: Stage, commit: str, own: Mapping[str, str], id: str) -> dict[str, str]:
+def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str], id: str) -> dict[str, str]:
     """What Weights & Biases and MLflow read of the job, where it has a variable of theirs.
 
     A run of W&B goes on after a restart. Compiling is none: it would log steps that are no training. MLflow has no variable for a run that is not
@@ -180,7 +184,7 @@ def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
         made[_XLA_FLAGS] = f"--cache_dir={cache} {made.get(_XLA_FLAGS, '')}".rstrip()
 
 
-def _find_environment(node: Node, environment: Environment) -> Path | None:
+def _find_environment(node: StageNode, environment: NodeEnvironment) -> Path | None:
     if environment.packages:
         found = bases.find_own(node.root)
         if found is None:

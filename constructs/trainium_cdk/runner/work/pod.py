@@ -22,7 +22,7 @@ from typing import Any
 from .. import layout, records
 from ..errors import ReportedError
 from ..files import read_json
-from ..spec import Job, SpecError, Stage, from_json, to_json
+from ..spec import JobSpec, SpecError, StageSpec, from_json, to_json
 from ..words import shared_root
 from . import health, ready
 from .judge import Judge
@@ -40,7 +40,7 @@ from .launch import (
 )
 from .node import describe, stage_of
 from .output import Output, say, show
-from .places import Node, find_checkpoint, word
+from .places import StageNode, find_checkpoint, word
 from .process import LIMIT, ORDERED, TERMINATED, CannotStart, Ended, memory_kills
 
 GIVEN = Path("/trn")
@@ -123,7 +123,7 @@ def run_container(name: str) -> int:
     return end(node, stage, ended, output)
 
 
-def obeyed(node: Node, job: Job, stage: Stage, order: health.Order | None) -> int:
+def obeyed(node: StageNode, job: JobSpec, stage: StageSpec, order: health.Order | None) -> int:
     """Wait until the other nodes have carried out the order, too: the first pod that fails ends the others. Returns the exit code, as of `end`."""
     with contextlib.suppress(OSError):
         records.mark(node.job, stage.name, node.run, "ended", node.number)
@@ -138,7 +138,7 @@ def obeyed(node: Node, job: Job, stage: Stage, order: health.Order | None) -> in
     return FAILED
 
 
-def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:
+def end(node: StageNode, stage: StageSpec, ended: Ended, output: Output) -> int:
     """Record how a program has ended. Returns the exit code, which tells Kubernetes whether the job may be started again."""
     if ended.why == TERMINATED:
         return TERMINATED_CODE
@@ -154,7 +154,7 @@ def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:
     return exit_code(stage, ended)
 
 
-def exit_code(stage: Stage, ended: Ended) -> int:
+def exit_code(stage: StageSpec, ended: Ended) -> int:
     """Of a program that has failed."""
     if ended.why == LIMIT:
         return TIMED_OUT
@@ -165,7 +165,7 @@ def exit_code(stage: Stage, ended: Ended) -> int:
     return AGAIN if stage.again else FAILED
 
 
-def lay_out(job: Job, stage: Stage) -> Node:
+def lay_out(job: JobSpec, stage: StageSpec) -> StageNode:
     """Make the job's folder on the shared file system, which each of its pods does."""
     env = os.environ
     root = Path(shared_root() + env["TRN_JOB"])
@@ -175,7 +175,7 @@ def lay_out(job: Job, stage: Stage) -> Node:
     with contextlib.suppress(OSError):
         Path(env.get("HOME", "/home/trn")).mkdir(parents=True, exist_ok=True)
     number = node_number(stage.name)
-    return Node(
+    return StageNode(
         root=root,
         job=own,
         number=number,
@@ -192,7 +192,7 @@ def node_number(stage: str) -> int:
     return 0 if stage == "prepare" else int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
 
 
-def check_required(job: Job, node: Node) -> None:
+def check_required(job: JobSpec, node: StageNode) -> None:
     """Check the paths that a job needs, which nobody can check when it is submitted.
 
     Raises:
@@ -204,7 +204,7 @@ def check_required(job: Job, node: Node) -> None:
             raise CannotStart(f"there is no {word(one, {**at, 'root': ''})} on the cluster. Check the path")
 
 
-def begin_line(node: Node, job: Job, stage: Stage) -> str:
+def begin_line(node: StageNode, job: JobSpec, stage: StageSpec) -> str:
     """What tells of the stage's beginning. `trn logs --rank` reads the ranks."""
     env = os.environ
     ranks = ""
@@ -215,20 +215,20 @@ def begin_line(node: Node, job: Job, stage: Stage) -> str:
     return f"{stage.name}:{ranks} on {where}, attempt {env.get('TRN_ATTEMPT', '0')}, {now}"
 
 
-def wait_until_compiled(node: Node) -> None:
+def wait_until_compiled(node: StageNode) -> None:
     """Wait until every node has compiled in this attempt: one that trains earlier would wait with all its devices in use, and fail."""
     while len(records.marked(node.job, "precompile", node.run, "done")) < node.nodes:
         time.sleep(1)
 
 
-def read_job() -> Job:
+def read_job() -> JobSpec:
     """The job that this container is of.
 
     Raises:
         CannotStart: there is none.
     """
     try:
-        return from_json(Job, read_given(GIVEN / "job" / "job.json"), strict=False)
+        return from_json(JobSpec, read_given(GIVEN / "job" / "job.json"), strict=False)
     except SpecError as e:
         raise CannotStart(f"the job that this pod was given is damaged: {e}") from None
 

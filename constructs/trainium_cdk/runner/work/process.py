@@ -44,7 +44,7 @@ class CannotStart(Exception):
 
 
 @dataclass(frozen=True)
-class Start:
+class ProgramStart:
     """What is started: the words of a program, its folder, and all of its variables."""
 
     words: Sequence[str]
@@ -76,7 +76,7 @@ class Ended:
 
 
 def run(
-    starts: Sequence[Start],
+    starts: Sequence[ProgramStart],
     output: Output,
     *,
     passes_on: bool,
@@ -141,7 +141,7 @@ def allow_open_files(output: Output | None) -> None:
 class Watches(Protocol):
     """Watches programs (`pulse.Watcher`)."""
 
-    def prepare(self, starts: Sequence[Start]) -> Sequence[Start]: ...
+    def prepare(self, starts: Sequence[ProgramStart]) -> Sequence[ProgramStart]: ...
 
     def begin(self, running: Running) -> None: ...
 
@@ -218,7 +218,7 @@ class Running:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, one: Start, into: int) -> None:
+    def start(self, one: ProgramStart, into: int) -> None:
         if self.why:
             return
         try:

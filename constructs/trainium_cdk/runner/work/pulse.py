@@ -24,12 +24,12 @@ from .. import files
 from ..readers.course import Course
 from ..readers.log import JobLog, Lines
 from ..readers.records import Step
-from ..spec import Health
+from ..spec import HealthRules
 from . import health
 from .events import BEGIN
 from .health import Order, Pulse
 from .output import Output
-from .process import Running, Start
+from .process import ProgramStart, Running
 from .stacks import descendants, is_compiling, write_stacks
 
 VARIABLE = "TRN_PROGRESS"
@@ -199,7 +199,7 @@ class Watcher:
     """
 
     def __init__(
-        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], Order | None] | None = None
+        self, folder: Path, stage: str, run: str, node: int, task: int, rules: HealthRules, output: Output, judge: Callable[[], Order | None] | None = None
     ) -> None:  # fmt: skip
         self._folder, self._stage, self._run, self._node, self._task = folder, stage, run, node, task
         self._rules, self._output, self._judge = rules, output, judge
@@ -215,7 +215,7 @@ class Watcher:
         self._written = False
         self.order: Order | None = None
 
-    def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
+    def prepare(self, starts: Sequence[ProgramStart]) -> Sequence[ProgramStart]:
         """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
             self._place = _new_folder(self._held)

@@ -15,7 +15,7 @@ from .. import blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
 from ..readers.records import Finding
 from ..records import State
-from ..spec import Job, Stage
+from ..spec import JobSpec, StageSpec
 from . import allocation, devices, failures, health
 from .health import Order
 from .judge import Judge
@@ -68,9 +68,9 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
         return 0
     for name in first:
         with output_to(own / "logs" / f"{name}.log"):
-            if code := Batch(root, own, job, stage_of(job, name), number, signals).run_once():
+            if code := RunningStage(root, own, job, stage_of(job, name), number, signals).run_once():
                 return code
-    batch = Batch(root, own, job, stage_of(job, last), number, signals)
+    batch = RunningStage(root, own, job, stage_of(job, last), number, signals)
     batch.begin()
     if first and batch.stage.seconds:
         allocation.lower_limit(batch.stage.seconds)
@@ -108,7 +108,7 @@ def belongs(root: Path, name: str, number: str) -> bool:
 
 
 @dataclass
-class Batch:
+class RunningStage:
     """A stage that runs.
 
     Attributes:
@@ -119,8 +119,8 @@ class Batch:
 
     root: Path
     own: Path
-    job: Job
-    stage: Stage
+    job: JobSpec
+    stage: StageSpec
     number: str
     signals: Signals
     run: str = field(default_factory=this_run)

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from trainium_cdk import engines
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+from trainium_cdk.settings.inventory.base import Inventory, KnownNodes, MachineImage, Part
 from trainium_cdk.settings.inventory.eks import EksInventory
 from trainium_cdk.settings.inventory.pcs import PcsInventory
 from trainium_cdk.settings.inventory.slurm import SlurmInventory
 
-__all__ = ["Image", "Inventory", "KnownNodes", "Part", "inventories", "inventory"]
+__all__ = ["Inventory", "KnownNodes", "MachineImage", "Part", "inventories", "inventory"]
 
 INVENTORIES: Mapping[str, type[Inventory]] = {"slurm": SlurmInventory, "eks": EksInventory, "pcs": PcsInventory}
 

@@ -79,7 +79,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Image:
+class MachineImage:
     """A machine image that the environment names."""
 
     id: str
@@ -225,7 +225,7 @@ class Inventory(ABC):
         """ARNs of the roles and users that the cluster gives access, by their keys; patterns of several are left out."""
         return {}
 
-    def images(self) -> Sequence[Image]:
+    def images(self) -> Sequence[MachineImage]:
         """Machine images that the environment names."""
         return ()
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
+from trainium_cdk.settings.inventory.base import Inventory, KnownNodes, MachineImage, MetricsSource, Part
 
 CONTROL_PLANE_ADDRESSES = 6
 """The free addresses that EKS requires in each subnet of a control plane (EKS user guide, subnet requirements)."""
@@ -106,9 +106,9 @@ class EksInventory(Inventory):
     def data_buckets(self) -> Mapping[KeyPath, str]:
         return {("eks", "data_buckets", i): name for i, name in enumerate(self.env.eks.data_buckets)}
 
-    def images(self) -> Sequence[Image]:
+    def images(self) -> Sequence[MachineImage]:
         return [
-            Image(g.custom_ami, g.root_volume_gib, ("eks", "node_groups", i, "custom_ami"))
+            MachineImage(g.custom_ami, g.root_volume_gib, ("eks", "node_groups", i, "custom_ami"))
             for i, g in enumerate(self.env.eks.node_groups)
             if g.custom_ami
         ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.environment import ENCRYPTION
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
+from trainium_cdk.settings.inventory.base import Inventory, KnownNodes, MachineImage, MetricsSource, Part
 from trainium_cdk.settings.slurm import SlurmSection
 
 
@@ -48,7 +48,7 @@ class AnySlurm(Inventory):
                 volume_gib=queue.root_volume_gib,
             )
 
-    def images(self) -> Sequence[Image]:
+    def images(self) -> Sequence[MachineImage]:
         at, shared = self.engine.section, self.section.custom_ami
         nodes: list[tuple[str | None, int, KeyPath]] = [
             *((q.custom_ami, q.root_volume_gib, ("queues", i)) for i, q in enumerate(self.section.queues)),
@@ -56,7 +56,7 @@ class AnySlurm(Inventory):
             *((q.custom_ami, q.root_volume_gib, ("cpu_queue",)) for q in self.section.cpu_queues),
         ]
         return [
-            Image(image, gib, (at, *(key if own else ()), "custom_ami"))
+            MachineImage(image, gib, (at, *(key if own else ()), "custom_ami"))
             for own, gib, key in nodes
             if (image := own or shared)
         ]
