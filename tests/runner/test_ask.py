@@ -93,7 +93,7 @@ def test_jobs_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_users_folder_is_its_own(there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     World(tmp_path, monkeypatch)
     place = tmp_path / "efs/trn-users"
-    alice = Cluster("/efs", "trn-users/alice", "i", "n", several=True)
+    alice = Cluster("/efs", "trn-users/alice", "i", "n", multi_user=True)
     if there != "no place":
         place.mkdir()
     if there == "folder":

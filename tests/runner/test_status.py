@@ -291,7 +291,7 @@ def test_a_job_that_is_not_there(id: str, several: bool, message: str, world: Wo
 
 
 def test_of_another_user_slurms_queue_is_told_and_nothing_else(world: World) -> None:
-    several = Cluster("/efs", "trn", "i", "n", several=True)
+    several = Cluster("/efs", "trn", "i", "n", multi_user=True)
     world.tell("active alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1")
     job = status("a-1", several)
     assert (job.user, job.state, job.current.nodes) == ("alice", "RUNNING", "n1")

@@ -25,7 +25,7 @@ class Cluster:
         identity: tells clusters apart that have the same file system, one after another.
         name, stack, region: as messages name it.
         cpu_queue: of the nodes without Trainium; empty: there are none.
-        several: whether it has several users, each with a folder of its own.
+        multi_user: whether it has several users, each with a folder of its own.
         blocks: its capacity blocks, where the client has asked for them, and EC2 has told.
     """
 
@@ -36,7 +36,7 @@ class Cluster:
     stack: str = ""
     region: str = ""
     cpu_queue: str = ""
-    several: bool = False
+    multi_user: bool = False
     blocks: tuple[Block, ...] = ()
 
     @property

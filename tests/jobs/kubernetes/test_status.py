@@ -25,7 +25,7 @@ from trainium_cdk.jobs.kubernetes.queue import Waits, reasons
 from trainium_cdk.jobs.status import Stage
 
 
-def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), restarts: int = 0) -> status.Seen:
+def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), restarts: int = 0) -> status.JobObjects:
     """A job of two nodes with a condition of this type and reason; the exit codes of its pods, None for one that runs."""
     kind, _, reason = ends.partition(": ")
     conditions = [{"type": kind, "status": "True", "reason": reason, "message": "why", "lastTransitionTime": None}]
@@ -50,7 +50,7 @@ def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), rest
         }
         for i, code in enumerate(codes)
     ]
-    return status.Seen(job, pods)
+    return status.JobObjects(job, pods)
 
 
 def test_a_cancelled_job_keeps_when_its_stages_began() -> None:
@@ -61,7 +61,7 @@ def test_a_cancelled_job_keeps_when_its_stages_began() -> None:
         container["state"]["running"]["startedAt"] = f"2026-11-24T07:00:0{number}Z"
     before.job["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     change = status.cancelled(before.job, status.status(before).stages)["status"]
-    [stage] = status.status(status.Seen({**before.job, "status": change}, [])).stages
+    [stage] = status.status(status.JobObjects({**before.job, "status": change}, [])).stages
     assert (stage.state, stage.started, stage.reason) == ("CANCELLED", 1795503600, "")
     assert stage.ended is not None
     [waited] = status.status(seen("Failed: Cancelled")).stages
@@ -75,7 +75,7 @@ def test_what_had_completed_stays_so_after_a_cancellation() -> None:
         pod["status"]["initContainerStatuses"] = [{"name": "precompile", "state": {"terminated": over}}]
     before.job["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     change = status.cancelled(before.job, status.status(before).stages)["status"]
-    compiled, trained = status.status(status.Seen({**before.job, "status": change}, [])).stages
+    compiled, trained = status.status(status.JobObjects({**before.job, "status": change}, [])).stages
     assert (compiled.state, compiled.started, compiled.ended) == ("COMPLETED", 1795503600, 1795504201)
     assert trained.state == "CANCELLED"
 
@@ -168,8 +168,8 @@ def test_a_stage_waits_for_the_one_before(ends: str, first: str, second: str, re
 def test_a_function_that_has_not_run_is_reported(ran: int | None, late: str) -> None:
     job = seen("").job
     job["spec"]["suspend"] = True
-    assert status.status(status.Seen(job, ran=ran)).current.reason == f"waits in its queue{late}"
-    now = status.status(status.Seen(job, ran=int(time.time())))
+    assert status.status(status.JobObjects(job, ran=ran)).current.reason == f"waits in its queue{late}"
+    now = status.status(status.JobObjects(job, ran=int(time.time())))
     assert now.current.reason == "waits in its queue"
 
 
@@ -210,7 +210,7 @@ def test_a_job_enters_its_queue_or_fails_after_the_others(
     """It is changed only as it was read. A condition of its own stays; one that has ended is not changed."""
     prepare = None if prepared is None else other(prepared)
     job = job_after(first, "StartupPolicyCompleted")
-    found = status.released(status.Seen(job, prepare=prepare, after=[other(kind) for kind in before]))
+    found = status.released(status.JobObjects(job, prepare=prepare, after=[other(kind) for kind in before]))
     proof = {"uid": "u", "resourceVersion": "7"}
     if found is None or then is None:
         assert found is then
@@ -226,7 +226,9 @@ def test_a_job_enters_its_queue_or_fails_after_the_others(
             "Failed", "True", NEVER, "other did not complete",
         )  # fmt: skip
     for kind in ("Completed", "Failed"):
-        assert status.released(status.Seen(job_after(first, kind), prepare=prepare, after=[other("Failed")])) is None
+        assert (
+            status.released(status.JobObjects(job_after(first, kind), prepare=prepare, after=[other("Failed")])) is None
+        )
 
 
 CHECK = {"name": "trn-nodes", "state": "Pending", "message": "waits for 2 nodes of trn since 10:12 UTC"}
@@ -260,7 +262,7 @@ def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reas
     job = seen("").job
     job["spec"]["suspend"] = True
     found = {"status": {"conditions": [_condition(*c) for c in conditions or []], "admissionChecks": checks}}
-    now = status.status(status.Seen(job, workload=None if conditions is None else found, waits=Waits(position)))
+    now = status.status(status.JobObjects(job, workload=None if conditions is None else found, waits=Waits(position)))
     assert (now.state, now.current.reason) == ("PENDING", reason)
 
 
@@ -421,7 +423,7 @@ def test_an_image_without_python_is_told_of_what_prepares() -> None:
         "status": {"initContainerStatuses": [{"name": "folder", "state": {"terminated": NO_PYTHON}}]},
     }
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 128"}
-    first, _ = status.status(status.Seen(found.job, [pod], {"status": {"conditions": [failed]}})).stages
+    first, _ = status.status(status.JobObjects(found.job, [pod], {"status": {"conditions": [failed]}})).stages
     assert (first.state, first.reason) == ("FAILED", WANTED)
 
 
@@ -468,7 +470,7 @@ def test_what_prepares_and_whose_memory_was_full(over: bool) -> None:
         "message": "exit code 137 matching FailJob",
     }
     prepare = {"status": {"conditions": [ended] if over else []}}
-    first, then = status.status(status.Seen(found.job, [pod], prepare)).stages
+    first, then = status.status(status.JobObjects(found.job, [pod], prepare)).stages
     reason = "was killed: it needed more than its 4 GiB of memory. Raise eks.prepare_memory_gib and deploy, then start it again"
     assert (first.state, first.reason) == (("OUT_OF_MEMORY", reason) if over else ("RUNNING", f"{reason}; ends"))
     assert then.state == ("CANCELLED" if over else "PENDING")

@@ -69,7 +69,7 @@ def told(pods: list[dict[str, Any]], *events: dict[str, Any], suspend: bool = Fa
         return list(events)
 
     api = cast("Any", SimpleNamespace(list=listed))
-    found = status.status(look.warned(api, status.Seen(job, pods)))
+    found = status.status(look.warned(api, status.JobObjects(job, pods)))
     assert asked in ([], [("Event", {"fields": "type=Warning"})])
     return found.current.reason
 
@@ -135,7 +135,7 @@ def test_a_caller_who_may_not_read_events_is_told_the_rest() -> None:
         raise ApiError(403, "Forbidden", "no")
 
     annotations = {DESCRIPTION: json.dumps({"nodes": 1, "stages": [TRAIN]})}
-    seen = status.Seen(
+    seen = status.JobObjects(
         {
             "metadata": {"name": "run", "labels": {QUEUE_LABEL: "trn"}, "annotations": annotations},
             "spec": {},

@@ -31,7 +31,7 @@ from trainium_cdk.jobs.kubernetes import (
 )
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.objects import objects, render
-from trainium_cdk.jobs.kubernetes.status import Seen
+from trainium_cdk.jobs.kubernetes.status import JobObjects
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob, Plan
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
@@ -123,7 +123,7 @@ class KubernetesBackend(Backend):
         job, rows = self._found(id)
         if rows:
             return self._of_array(rows)
-        [found] = look.at(self.api, [job], self.devices)
+        [found] = look.read_jobs(self.api, [job], self.devices)
         self._release(found)
         if status.ended(job) and not names.array(job):
             self._forget_variables(job["metadata"]["name"])
@@ -148,7 +148,7 @@ class KubernetesBackend(Backend):
             self._forget_variables(names.array(rows[0]))
         return members.of(rows, seen)
 
-    def seen(self, id: str, *, any_member: bool = False) -> Seen:
+    def seen(self, id: str, *, any_member: bool = False) -> JobObjects:
         """The job's objects in the cluster. Raises as `status` does.
 
         Args:
@@ -162,7 +162,7 @@ class KubernetesBackend(Backend):
             raise JobError(
                 f"{names.submission(job)} is an array of {len(rows)}. Name a member, for example {names.id_of(job)}"
             )
-        [found] = look.at(self.api, [job], self.devices)
+        [found] = look.read_jobs(self.api, [job], self.devices)
         self._release(found)
         return found
 
@@ -172,7 +172,7 @@ class KubernetesBackend(Backend):
             if kept := self.api.find("Secret", name):
                 self.api.delete("Secret", name, uid=kept["metadata"]["uid"])
 
-    def _release(self, found: Seen) -> None:
+    def _release(self, found: JobObjects) -> None:
         if change := status.released(found):  # the node scaler's function does this within a minute, where there is one
             body, part = change
             with contextlib.suppress(ApiError):  # the caller may not be allowed to, or the function was first
@@ -231,7 +231,7 @@ class KubernetesBackend(Backend):
 
     def _fail(self, id: str, job: Object) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        while not (now := status.status(look.at(self.api, [job], self.devices)[0])).done:
+        while not (now := status.status(look.read_jobs(self.api, [job], self.devices)[0])).done:
             try:
                 self.api.patch("JobSet", name, status.cancelled(job, now.stages), part="/status")
             except ApiError as e:

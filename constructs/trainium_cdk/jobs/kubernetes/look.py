@@ -14,7 +14,7 @@ from trainium_cdk.jobs.kubernetes import members, names, queue, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.members import waits
 from trainium_cdk.jobs.kubernetes.queue import Waits
-from trainium_cdk.jobs.kubernetes.status import Seen
+from trainium_cdk.jobs.kubernetes.status import JobObjects
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
@@ -40,7 +40,7 @@ class JobSource(Protocol):
     @property
     def api(self) -> Api: ...
 
-    def seen(self, id: str, *, any_member: bool = False) -> Seen: ...
+    def seen(self, id: str, *, any_member: bool = False) -> JobObjects: ...
 
     def status(self, id: str) -> JobStatus: ...
 
@@ -70,9 +70,9 @@ def list_jobs(
         ).position
 
     groups = sorted(members.grouped(everything).values(), key=lambda group: min(map(order, group)))[:limit]
-    telling = _of(api, [row for group in groups for row in _telling(group)])
-    found = at(api, telling, devices, places, completed=False)
-    seen: dict[str, list[Seen]] = {}
+    needing = _of(api, [row for group in groups for row in _needing_details(group)])
+    found = read_jobs(api, needing, devices, places, completed=False)
+    seen: dict[str, list[JobObjects]] = {}
     for one in found:
         seen.setdefault(names.submission(one.job), []).append(one)
     made, warnings = [], functools.cache(functools.partial(recent_warnings, api))
@@ -85,7 +85,7 @@ def list_jobs(
     return tuple(made)
 
 
-def _telling(group: Sequence[Object]) -> Sequence[Object]:
+def _needing_details(group: Sequence[Object]) -> Sequence[Object]:
     """Of an array, the members whose rows do not tell enough: those that failed, and one that waits for another job."""
     if not names.array(group[0]):
         return group
@@ -111,10 +111,10 @@ def array(api: Api, name: str) -> list[Object]:
     return rows(api, f"{_OURS},{names.ARRAY_LABEL}={name}")
 
 
-def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[Seen]:
+def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[JobObjects]:
     """What there is of an array's members: of 200 at most, those that have not completed before others."""
     first = sorted(found, key=lambda row: row["columns"]["TerminalState"] == "Completed")
-    return at(api, _of(api, first[:_NAMED]), devices)
+    return read_jobs(api, _of(api, first[:_NAMED]), devices)
 
 
 def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
@@ -126,14 +126,14 @@ def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
     return [jobs[m["uid"]] for m in metadata if m["uid"] in jobs]
 
 
-def at(
+def read_jobs(
     api: Api,
     jobs: Sequence[Object],
     devices: Mapping[str, int],
     places: Mapping[str, Waits] | None = None,
     *,
     completed: bool = True,
-) -> list[Seen]:
+) -> list[JobObjects]:
     """What there is of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
 
     Args:
@@ -161,7 +161,7 @@ def at(
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
         prepare = mine.get(names.prepare_job(names.submission(job)))
         found.append(
-            Seen(
+            JobObjects(
                 job, own, prepare, before.get(status.after(job), ()), workloads.get(uid), places.get(uid, Waits()), ran
             )
         )
@@ -185,7 +185,7 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
     return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 
-def on_nodes(api: Api, seen: Seen) -> Seen:
+def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
     """With those of its nodes that do not respond, and those of which a device is broken. As it was, if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
     group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
@@ -199,7 +199,7 @@ def on_nodes(api: Api, seen: Seen) -> Seen:
     return replace(seen, lost=lost, broken=broken)
 
 
-def warned(api: Api, seen: Seen, warnings: Callable[[], Sequence[Object]] | None = None) -> Seen:
+def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] | None = None) -> JobObjects:
     """With what Kubernetes warns of, where a job that has its turn has pods that are not created (a quota of the namespace, a webhook that
     refuses them or does not answer), or that do not start (a volume, a network, an image that they do not get). As it was, if the caller
     may not read events. Default for `warnings`: they are read."""

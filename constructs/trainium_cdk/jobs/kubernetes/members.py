@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trainium_cdk.jobs.kubernetes import names, status
-from trainium_cdk.jobs.kubernetes.status import Object, Seen
+from trainium_cdk.jobs.kubernetes.status import JobObjects, Object
 from trainium_cdk.jobs.status import JobStatus, Stage, of_members
 from trainium_cdk.runner import arrays
 
@@ -22,7 +22,7 @@ def grouped(rows: Iterable[Object]) -> dict[str, list[Object]]:
     return groups
 
 
-def of(rows: Sequence[Object], seen: Iterable[Seen]) -> JobStatus:
+def of(rows: Sequence[Object], seen: Iterable[JobObjects]) -> JobStatus:
     """An array.
 
     Args:

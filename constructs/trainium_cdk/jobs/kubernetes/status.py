@@ -67,7 +67,7 @@ _JOBSET = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class JobObjects:
     """A job's objects in the cluster.
 
     Attributes:
@@ -156,7 +156,7 @@ def _time(since_1970: float) -> str:
     return f"{dt.datetime.fromtimestamp(since_1970, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def released(seen: Seen) -> tuple[Object, str] | None:
+def released(seen: JobObjects) -> tuple[Object, str] | None:
     """The change by which a JobSet that waits for others enters its queue or fails, and what is changed, if it is time for it."""
     job, first, other = seen.job, waits_for(seen.job), after(seen.job)
     queue = job["metadata"].get("annotations", {}).get(QUEUE)
@@ -170,12 +170,12 @@ def released(seen: Seen) -> tuple[Object, str] | None:
     return {"metadata": {**_proof(job), "labels": labels}}, ""
 
 
-def _completed(seen: Seen) -> bool:
+def _completed(seen: JobObjects) -> bool:
     """Whether all that it comes after has completed."""
     return not after(seen.job) or (bool(seen.after) and all(condition(one, "Completed") for one in seen.after))
 
 
-def _named(seen: Seen) -> str:
+def _named(seen: JobObjects) -> str:
     """What it comes after, by its id."""
     name = after(seen.job)
     return next((id_of(one) for one in seen.after if one["metadata"]["name"] == name), name)
@@ -212,7 +212,7 @@ def alive(pods: Iterable[Object]) -> bool:
     return any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
 
 
-def status(seen: Seen) -> JobStatus:
+def status(seen: JobObjects) -> JobStatus:
     pods = sorted(seen.pods, key=index)
     stages = [_stage(name, seen, pods) for name in described(seen.job)["stages"] or [TRAIN]]
     *before, last = _with_job(stages, seen)
@@ -262,7 +262,7 @@ def container_state(pod: Object, name: str) -> Mapping[str, Any]:
     return {}
 
 
-def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
+def _stage(name: str, seen: JobObjects, pods: Sequence[Object]) -> Stage:
     of_task = PREPARE if name == PREPARE else TRAIN
     mine = [p for p in pods if task(p) == of_task]
     states = [container_state(p, name) for p in mine]
@@ -386,7 +386,7 @@ def _blocked(pod: Object, name: str) -> str:
     return ""
 
 
-def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
+def _with_job(stages: list[Stage], seen: JobObjects) -> list[Stage]:
     """The stages, corrected by the state of the job as a whole."""
     completed, failed = condition(seen.job, "Completed"), condition(seen.job, "Failed")
     end = completed or failed
@@ -430,13 +430,13 @@ def _after(stage: Stage, before: Stage) -> Stage:
     return replace(stage, state="CANCELLED", reason=f"did not run: {before.name} did not complete")
 
 
-def _attempts(seen: Seen) -> tuple[int, int]:
+def _attempts(seen: JobObjects) -> tuple[int, int]:
     """The number of the current attempt, and the most that are made."""
     restarts = int(seen.job.get("status", {}).get("restarts") or 0)
     return restarts + 1, int(seen.job["spec"].get("failurePolicy", {}).get("maxRestarts") or 0) + 1
 
 
-def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stage:
+def _not_ended(stage: Stage, failed: Object, seen: JobObjects, at: int | None) -> Stage:
     """A stage that had not ended when the job failed."""
     number, _ = _attempts(seen)
     if failed["reason"] == "ReachedMaxRestarts":
@@ -447,7 +447,7 @@ def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stag
     return replace(stage, state="FAILED", reason=cut(": ".join(filter(None, [words, message]))), ended=at)
 
 
-def _current(stage: Stage, seen: Seen) -> Stage:
+def _current(stage: Stage, seen: JobObjects) -> Stage:
     number, most = _attempts(seen)
     again = [f"attempt {number} of {most}"] if number > 1 else []
     if seen.lost and stage.name != PREPARE:
@@ -473,7 +473,7 @@ def _current(stage: Stage, seen: Seen) -> Stage:
     return replace(stage, reason="; ".join(again) or stage.reason)
 
 
-def waiting(seen: Seen) -> str:
+def waiting(seen: JobObjects) -> str:
     """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
     if not submitted(seen.job):
         return "is being submitted; if it stays so, submit it again with the same token, or cancel it"

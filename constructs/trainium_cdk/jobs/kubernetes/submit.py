@@ -201,7 +201,7 @@ class Submitter:
         job = self.api.find("JobSet", holder)
         jobs = [job] if job else self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={holder}")
         began = [one for one in jobs if names.submitted(one) or _age(one) < _SUBMITTING_SECONDS]
-        seen = look.at(self.api, began, {}, {})
+        seen = look.read_jobs(self.api, began, {}, {})
         return any(not status.status(one).done or status.alive(one.pods) for one in seen)
 
     def _broken_off(self) -> None:

@@ -289,7 +289,7 @@ def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
         stack=cluster.stack,
         region=cluster.region,
         cpu_queue=cluster.cpu.queue if cluster.cpu else "",
-        several=bool(cluster.users),
+        multi_user=bool(cluster.users),
     )
 
 

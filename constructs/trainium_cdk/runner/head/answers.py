@@ -135,7 +135,7 @@ def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> 
 
 
 def _of_others(cluster: Cluster, id: str) -> JobStatus | None:
-    if not cluster.several:
+    if not cluster.multi_user:
         return None
     rows = slurm.rows(names=[f"{id}:{stage}" for stage in slurm.STAGES], others=True)
     return next(iter(jobs.of_rows([row for row in rows if row.id == id], cluster, jobs.with_rows(rows))), None)

@@ -36,18 +36,18 @@ _WHY = {
 }
 
 
-_Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""`map`, or that of a pool."""
+_MapFunction = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""`map()`, or the `map()` of a pool of threads."""
 
 
 def list_files(_: requests.Cluster, asked: requests.ListFiles) -> requests.Listing:
     """See `copied_files.list_files`."""
-    return copied_files.list_files(_checked(asked.path, asked.places), asked.most)
+    return copied_files.list_files(_shared_path(asked.path, asked.places), asked.most)
 
 
 def find_files(cluster: requests.Cluster, asked: requests.FindFiles) -> requests.FoundFiles:
     """See `requests.FindFiles`."""
-    path = _checked(asked.path, asked.places, cluster)
+    path = _path_to_write(asked.path, asked.places, cluster)
     into = not asked.name or asked.into or path.is_dir()
     folder = path if into else path.parent
     if folder.exists() and not folder.is_dir():
@@ -58,15 +58,15 @@ def find_files(cluster: requests.Cluster, asked: requests.FindFiles) -> requests
 
 def take_files(cluster: requests.Cluster, asked: requests.TakeFiles) -> None:
     """Fetch files from S3, and create links."""
-    _move(_take, _checked(asked.path, asked.places, cluster), asked.files)
+    _move(_take, _path_to_write(asked.path, asked.places, cluster), asked.files)
 
 
 def give_files(_: requests.Cluster, asked: requests.GiveFiles) -> list[requests.SentFile]:
     """Send files to S3."""
-    return _move(_give, _checked(asked.path, asked.places), asked.files)
+    return _move(_give, _shared_path(asked.path, asked.places), asked.files)
 
 
-def _move(move: Callable[[Path, Any, _Each], Any], path: Path, files: Sequence[Any]) -> list[Any]:
+def _move(move: Callable[[Path, Any, _MapFunction], Any], path: Path, files: Sequence[Any]) -> list[Any]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:  # small files at once; of a large one, its spans
             small = [pool.submit(move, path, one, map) if len(spans(one.entry.size)) == 1 else None for one in files]
@@ -76,7 +76,7 @@ def _move(move: Callable[[Path, Any, _Each], Any], path: Path, files: Sequence[A
             raise
 
 
-def _take(root: Path, one: requests.Incoming, each: _Each) -> None:
+def _take(root: Path, one: requests.Incoming, each: _MapFunction) -> None:
     entry = one.entry
     if entry.link:
         link(root, entry)
@@ -86,14 +86,14 @@ def _take(root: Path, one: requests.Incoming, each: _Each) -> None:
             list(each(partial(_fetch, one.address, one.etag, out), spans(entry.size)))
 
 
-def _give(root: Path, one: requests.Outgoing, each: _Each) -> requests.SentFile:
+def _give(root: Path, one: requests.Outgoing, each: _MapFunction) -> requests.SentFile:
     with leaving(root, one.entry) as source:
         etags = list(each(partial(_store, source), one.to))
         return requests.SentFile(sha256(source), tuple(etags))
 
 
-def _checked(name: str, mounts: Iterable[str], written: requests.Cluster | None = None) -> Path:
-    """A path on a shared file system, also where it is reached through links; `written`: and not among the jobs' own files there."""
+def _shared_path(name: str, mounts: Iterable[str]) -> Path:
+    """A path on a shared file system, also where it is reached through links. Raises Refused: it is not on one."""
     root = shared_root()
     path, places = Path(root + name), [Path(root + place) for place in mounts]
     real = Path(os.path.realpath(path))
@@ -102,7 +102,13 @@ def _checked(name: str, mounts: Iterable[str], written: requests.Cluster | None 
             raise Refused(f"{place} is not mounted on this machine")
     if not any(is_in(real, place) for place in places):
         raise Refused(f"{path} leads to {real}, which is not on a shared file system")
-    if written and any(is_in(real, written.trn / ours) for ours in _CLOSED):
+    return path
+
+
+def _path_to_write(name: str, mounts: Iterable[str], cluster: requests.Cluster) -> Path:
+    """The same, and not among the jobs' own files."""
+    path = _shared_path(name, mounts)
+    if any(is_in(Path(os.path.realpath(path)), cluster.trn / folder) for folder in _CLOSED):
         raise Refused(f"{path} is among the jobs' own files. Choose another folder")
     return path
 

@@ -17,7 +17,7 @@ def check_folder(cluster: Cluster) -> None:
     Raises:
         Theirs: they belong to somebody else, or the folder was made by somebody else.
     """
-    if cluster.several and "/" in cluster.folder:
+    if cluster.multi_user and "/" in cluster.folder:
         _check_own(cluster.trn)
     jobs = cluster.jobs
     if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
