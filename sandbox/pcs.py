@@ -20,7 +20,7 @@ IDLE_SECONDS = 600
 """PCS's default (API reference, scaleDownIdleTimeInSeconds)."""
 
 
-def plan(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
+def plan_of_pcs(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
     """Nodes are named after their group, from 1; a group's features are those of its Slurm settings. PCS turns hyperthreads off.
 
     Raises:

@@ -26,9 +26,10 @@ from typing import Any, Self
 from sandbox import head_node, metadata, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
 from sandbox.guard import release, watch
 from sandbox.processes import Started
-from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, planned
+from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
 from sandbox.slurm_packages import SYSTEM_PATH, which
+from sandbox.slurm_plan import plan
 
 _STATE = "local-slurm.json"
 
@@ -90,7 +91,7 @@ class LocalSlurm:
         """
         if (reason := available()) is not None:
             raise SlurmFailed(f"a local Slurm cannot run here: {reason}")
-        wanted = planned(config, max_nodes, idle_seconds)
+        wanted = plan(config, max_nodes, idle_seconds)
         if wanted.accounting and (reason := slurm_accounting.unavailable()):
             raise SlurmFailed(f"Slurm's accounting cannot run here: {reason}")
         directory = directory.resolve()
@@ -291,7 +292,7 @@ class LocalSlurm:
         Raises:
             SlurmFailed: the controller does not respond within `timeout` seconds.
         """
-        wanted = planned(config, max_nodes, self._state["idle_seconds"])
+        wanted = plan(config, max_nodes, self._state["idle_seconds"])
         before = self._state["launches"]
         self.kill_controller(save=True)
         self._state = lay_out(self.directory, wanted, self._state["credential_seconds"], self._state)

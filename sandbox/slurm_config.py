@@ -9,7 +9,7 @@ stop with Slurm's power saving; ParallelCluster's always run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +142,8 @@ class ClusterPlan:
         return tuple(node for queue in self.queues for node in queue.nodes)
 
 
-def planned(config: Mapping[str, Any], max_nodes: int, idle_seconds: int | None) -> ClusterPlan:
-    """`plan`, where nodes that are stopped without a job are stopped after `idle_seconds`, if given."""
-    wanted = plan(config, max_nodes)
-    return replace(wanted, idle_seconds=idle_seconds) if idle_seconds and wanted.idle_seconds else wanted
-
-
-def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
-    """Read a cluster configuration (numbers and booleans can be strings, as CloudFormation passes them), or a cluster of AWS PCS.
+def plan_of_pcluster(config: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
+    """Read a cluster configuration (numbers and booleans can be strings, as CloudFormation passes them).
 
     Every compute resource gets nodes up to its MaxCount until there are `max_nodes`; beyond that, compute
     resources share the nodes in proportion to their MaxCount.
@@ -157,10 +151,6 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
     Raises:
         BadClusterConfiguration: no queue, no node, or a value that is not a number.
     """
-    if pcs := config.get("Pcs"):
-        from sandbox.pcs import plan as plan_of_pcs
-
-        return plan_of_pcs(pcs, max_nodes)
     queues = _list(_get(config, "Scheduling", "the cluster configuration"), "SlurmQueues", "Scheduling")
     requested = [
         (queue, resource, _count(resource, "MinCount", 0, where), _count(resource, "MaxCount", 10, where))

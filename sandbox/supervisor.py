@@ -25,9 +25,10 @@ from sandbox.attach import Kind
 from sandbox.kubernetes import eks, image
 from sandbox.kubernetes.build import VOLCANO
 from sandbox.local_aws import LocalAws, SandboxError, plain_environment
-from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration, plan
+from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration
 from sandbox.slurm_instances import Instances
 from sandbox.slurm_layout import SlurmFailed
+from sandbox.slurm_plan import plan
 
 _PAUSE = 0.3
 _STOP_SECONDS = 120.0

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from sandbox import paths, processes
 from sandbox.slurm import LocalSlurm
-from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
+from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, slurm_conf
 from sandbox.slurm_layout import SlurmFailed
+from sandbox.slurm_plan import plan
 from sandbox.testing import completed, need_slurm, until
 
 REPO = Path(__file__).parents[2]
