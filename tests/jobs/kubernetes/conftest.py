@@ -119,7 +119,7 @@ def base_objects() -> list[Object]:
         *network_policies.policies(wanted),
         *boundaries(wanted),
         *manifests.volumes(wanted, [EFS], FOLDERS),
-        *manifests.queues(wanted),
+        *(manifests.queues(wanted) if VOLCANO.built else ()),
         *kueue.queues(wanted),
     ]
 
