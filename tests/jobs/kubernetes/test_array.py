@@ -207,7 +207,8 @@ def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() ->
 
 def test_an_edited_index_label_is_member_0() -> None:
     """People can edit labels, and a list of jobs still shows the others."""
-    sent = render(Script(filename="t.py", content=b"pass", nodes=1, image="x:1", array="0-0"), make_cluster(), "t")
+    job = Script(filename="t.py", content=b"pass", nodes=1, image="x:1", array="0-0")
+    sent = objects(render(job, make_cluster(), "t"), make_cluster())
     [row] = [{**one, "columns": {"TerminalState": "", "Suspended": "true"}} for one in sent.jobs]
     row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
     row["metadata"]["labels"][names.MEMBER_LABEL] = "first"
