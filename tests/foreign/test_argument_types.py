@@ -50,7 +50,7 @@ CLUSTER = "aws_cdk.aws_eks_v2.ICluster, aws_cdk.aws_eks_v2.Cluster or aws_cdk.aw
         ("TrnEks", "cluster", "mine", CLUSTER),
         ("TrnEksCluster", "vpc", "vpc-1", IVPC),
         ("TrnImageBuilder", "bucket", "mine", "aws_cdk.aws_s3.IBucket"),
-        ("TrnJobNotices", "lines", "/trainium/x/metrics", "aws_cdk.aws_logs.ILogGroup"),
+        ("TrnJobNotices", "log_group", "/trainium/x/metrics", "aws_cdk.aws_logs.ILogGroup"),
         ("TrnKey", "removal_policy", True, "aws_cdk.RemovalPolicy"),
         ("TrnNetwork", "max_azs", "2", "int"),
         ("TrnNetwork", "network", "10.0.0.0/16", "trainium_cdk.settings.Network"),

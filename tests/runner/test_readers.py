@@ -18,14 +18,14 @@ def test_they_need_only_their_folder(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.path[:] = [one for one in sys.path if "site-packages" not in one] + [{str(tmp_path)!r}]
-from alone.ending import Known, why_it_ended
+from alone.ending import ErrorPattern, why_it_ended
 from alone.collecting import Collector
 from alone.log import JobLog, Lines
 log = JobLog(Lines())
 assert log.feed("train", b"step 1 loss 2.5\\n")[0][1].loss == 2.5
 collector = Collector()
 collector.feed(b"no room")
-assert why_it_ended(collector.close(), 1, 1, [Known("full", "no room", "A disk is full", "delete")]).startswith("A disk is full. Delete")
+assert why_it_ended(collector.close(), 1, 1, [ErrorPattern("full", "no room", "A disk is full", "delete")]).startswith("A disk is full. Delete")
 others = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"alone", "__main__"}}
 print(sorted(one for one in others if not one.startswith("_")))
 """

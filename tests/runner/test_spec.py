@@ -36,13 +36,16 @@ def test_a_job_returns_from_json(job: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"id": "a", "kind": "k", "stages": [], "new": 1}, "Job has no field 'new' in version 1 of the runner"),
-        ({"id": "a", "kind": "k"}, "Job is not complete"),
-        ({"id": 1, "kind": "k", "stages": []}, "Job.id is '1', and not of type str"),
-        ({"id": "a", "kind": "k", "stages": [{"name": "train", "nodes": True}]}, r"Job.stages\[0\].nodes is 'True'"),
+        ({"id": "a", "kind": "k", "stages": [], "new": 1}, "JobSpec has no field 'new' in version 1 of the runner"),
+        ({"id": "a", "kind": "k"}, "JobSpec is not complete"),
+        ({"id": 1, "kind": "k", "stages": []}, "JobSpec.id is '1', and not of type str"),
+        (
+            {"id": "a", "kind": "k", "stages": [{"name": "train", "nodes": True}]},
+            r"JobSpec.stages\[0\].nodes is 'True'",
+        ),
         ({"id": "a", "kind": "k", "stages": [{"name": "t", "program": {"words": [{}], "folder": ""}}]}, "is no word"),
-        ({"id": "a", "kind": "k", "stages": [], "files": {"x": "%"}}, "Job.files.x is no base64"),
-        ([], "Job is no object"),
+        ({"id": "a", "kind": "k", "stages": [], "files": {"x": "%"}}, "JobSpec.files.x is no base64"),
+        ([], "JobSpec is no object"),
     ],
 )
 def test_what_is_no_job(value: object, message: str) -> None:

@@ -287,7 +287,7 @@ def test_the_state_of_a_job_is_that_of_its_first_unfinished_stage(world: World) 
 )
 def test_a_job_that_is_not_there(id: str, several: bool, message: str, world: World) -> None:
     with pytest.raises(Unknown, match=message):
-        answers.status(Cluster("/efs", "trn", "i", "n", several=several), requests.Status(id))
+        answers.status(Cluster("/efs", "trn", "i", "n", multi_user=several), requests.Status(id))
 
 
 def test_of_another_user_slurms_queue_is_told_and_nothing_else(world: World) -> None:

@@ -14,10 +14,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, TypeVar
+from typing import Annotated, Any, Optional, TypeVar
 
 from . import files, spec
 from .readers.collecting import Said
+from .readers.records import Finding
 
 MOST = 64_000
 """Bytes of a record that are read."""
@@ -33,6 +34,8 @@ RUNNING, ENDED = "running", "ended"
 CANCELLED, TIMEOUT, LOST = "CANCELLED", "TIMEOUT", "LOST"
 """Why a stage was stopped: the words of `State.why`. LOST: Slurm's controller crashed, and has forgotten it."""
 
+TimedFinding = Annotated[Finding, spec.Bound("finding of such a time", lambda finding: spec.TIME.holds(finding.at))]
+"""A finding from a file of a job, or from an answer."""
 T = TypeVar("T")
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Optional
 
 from ..readers.records import Finding
-from ..records import Failure
+from ..records import Failure, TimedFinding
 from ..spec import Bound, Count, Time
 from ..work.health import span
 
@@ -58,7 +58,7 @@ class Stage:
     values: Mapping[str, str] = field(default_factory=dict)
     failure: Optional[Failure] = None
     why: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TimedFinding, ...] = ()
     stepped: Optional[float] = field(default=None, compare=False)
 
     def last_step(self, now: float) -> str:

@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, Union
-
-from ..spec import TIME
+from typing import Any, NamedTuple, Union
 
 
 class Step(NamedTuple):
@@ -102,7 +100,7 @@ class Finding:
     """
 
     kind: str
-    at: Annotated[float, TIME]
+    at: float
     node: int = -1
     rank: int = -1
     evidence: str = ""

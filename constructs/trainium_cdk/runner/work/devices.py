@@ -41,7 +41,7 @@ class SlurmNode:
 
     number: int
     name: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[records.TimedFinding, ...] = ()
     lost: bool = False
 
 

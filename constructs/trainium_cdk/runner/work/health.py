@@ -116,7 +116,7 @@ class Order:
 class Found:
     """What is wrong now. `stepped`: when the last step was, by the clock of its node, in seconds since 1970; 0: there was none."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[records.TimedFinding, ...] = ()
     stepped: float = 0.0
 
 
