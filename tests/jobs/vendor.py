@@ -73,7 +73,7 @@ from pathlib import Path
 from runner.prepare import main as prepare
 from runner import spec
 folder, addresses = Path(sys.argv[2]), json.loads(sys.argv[3])
-job = spec.from_json(spec.Job, json.loads((folder / "job.json").read_text()))
+job = spec.from_json(spec.JobSpec, json.loads((folder / "job.json").read_text()))
 try:
     prepare.check(folder, job, json.loads((folder / "env.json").read_text()), addresses)
 except prepare.NotFetched:

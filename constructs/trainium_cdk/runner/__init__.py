@@ -20,7 +20,7 @@ and the readers of logs (`readers`).
 
 A job is a folder on the shared file system, the same on both engines:
 
-    job.json          the job (`spec.Job`), without the values of its variables
+    job.json          the job (`spec.JobSpec`), without the values of its variables
     env.json          its variables; only its user reads it
     submitted.json    Slurm: the numbers of its stages. Written last: without it there is no job
     cancelled         present once it was cancelled

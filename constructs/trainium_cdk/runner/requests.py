@@ -217,7 +217,7 @@ class Cancel:
 
 @dataclass(frozen=True)
 class StartBoard:
-    """Start TensorBoard over a job's directory. Answer: `StartedBoard`. `venv`: as of `spec.Environment`."""
+    """Start TensorBoard over a job's directory. Answer: `StartedBoard`. `venv`: as of `spec.NodeEnvironment`."""
 
     id: str
     venv: Word = ""

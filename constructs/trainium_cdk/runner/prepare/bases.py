@@ -19,7 +19,7 @@ def find_base(venv: Word, root: str) -> Path | None:
     """The cluster's environment, without links; None for the image's own Python.
 
     Args:
-        venv: of `spec.Environment`.
+        venv: of `spec.NodeEnvironment`.
         root: what stands before a path of a shared file system, in a sandbox.
 
     Raises:

@@ -1,7 +1,7 @@
 """Whether a training that runs goes on: judged from one small record of each of its tasks. `decide` and `act` are pure; all else here reads and writes
 records, which lie where the job can write (`records`).
 
-    state/STAGE.RUN.TASK.pulse.json    `Pulse`, which the runner of a node writes every `spec.Health.every` seconds (`pulse.py`)
+    state/STAGE.RUN.TASK.pulse.json    `Pulse`, which the runner of a node writes every `spec.HealthRules.every` seconds (`pulse.py`)
     state/STAGE.RUN.order.json         `Order`, which the one who judges writes at most once in a run (`judge.py`); each node carries it out
     state/STAGE.found.json             `Found`: what is wrong now, and when the last step was, for `trn status`
     state/health.json                  `Tried`: what was done in all attempts, and what they cost

@@ -1,6 +1,6 @@
 """The pulse of a program on its node: its last step and line, written down while it runs; and what is ordered of it, carried out (`health`).
 
-A look every `spec.Health.every` seconds reads the end of what the program has printed since the last one, however much that is, so that it takes
+A look every `spec.HealthRules.every` seconds reads the end of what the program has printed since the last one, however much that is, so that it takes
 next to nothing. No fault of a look may stop the program.
 """
 
