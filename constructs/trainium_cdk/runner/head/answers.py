@@ -101,7 +101,7 @@ def member(job: JobStatus, index: str) -> JobStatus:
 
 
 def settings(cluster: Cluster, given: JobSettings) -> Mapping[str, Any]:
-    """See `requests.Settings`."""
+    """See `requests.JobSettings`."""
     record = files.read_json(cluster.jobs / jobs.split(given.id)[0] / "job.json")
     found = record.get("settings") if isinstance(record, dict) else None
     return found if isinstance(found, dict) else {}
