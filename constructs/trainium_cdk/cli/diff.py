@@ -92,7 +92,7 @@ def servers(stack: str, environment: Environment, aws: Aws | None = None) -> lis
 
 
 def _staying(name: str, region: str | None) -> list[str]:
-    """What a renamed environment, or one in another region, leaves behind: the stacks of the same engine."""
+    """Describe the stacks of the same engine that stay after an environment is renamed, or moved to another region."""
     import boto3
 
     from trainium_cdk import engines

@@ -24,12 +24,12 @@ _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def is_full_id(given: str) -> bool:
-    """Whether it is an id with a token that `trn` made, and so no beginning of another one."""
+    """Return whether the text is a complete id, with a token that `trn` made. It is then no prefix of another id."""
     return _WHOLE.fullmatch(given) is not None
 
 
 def is_of_job(given: str) -> bool:
-    """Whether it can only name a job, as no stack has such a name."""
+    """Return whether the text can only name a job. No stack has such a name."""
     return given == LATEST or is_full_id(given) or ("/" in given and not given.startswith("arn:"))
 
 
@@ -55,7 +55,7 @@ def resolve_id(jobs: Backend, given: str) -> str:
 
 
 def as_given(jobs: Backend, given: str) -> str:
-    """What a method of the backend takes for a job that is named as for `resolve_id`: on Slurm the same, which its own request resolves."""
+    """Return the id that a method of the backend takes, for a job named as in `resolve_id`. On Slurm each request resolves the text itself."""
     return given if jobs.names_jobs else resolve_id(jobs, given)
 
 
@@ -153,7 +153,7 @@ def length(seconds: float | None) -> str:
 
 
 def age(job: JobStatus) -> str:
-    """How long ago it was submitted; empty if that is not known."""
+    """Return the time since the job was submitted; empty if it is not known."""
     return length(time.time() - job.submitted) if job.submitted else ""
 
 
@@ -166,7 +166,7 @@ def duration(job: JobStatus) -> str:
 
 
 def took(stage: Stage, now: float) -> str:
-    """How long it took, or has taken so far; empty if that is not known."""
+    """Return the duration of a stage, up to now while it runs; empty if it is not known."""
     from trainium_cdk.jobs.status import ACTIVE
 
     end = now if stage.state in ACTIVE else stage.ended
