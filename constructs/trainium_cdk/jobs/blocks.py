@@ -49,7 +49,7 @@ def ask(cluster: Cluster) -> tuple[list[Block], str]:
 
 
 def line(plan: Plan, blocks: list[Block], why: str) -> str:
-    """What a submission says of the block in which its job runs; empty if it is in none."""
+    """Describe the capacity block in which a submitted job runs; empty if it is in none."""
     job, fleet = plan.job, plan.fleet
     if fleet.capacity_type != BLOCK:
         return ""

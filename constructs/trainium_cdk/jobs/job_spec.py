@@ -97,7 +97,7 @@ def _health(actions: str) -> HealthRules:
 
 
 def _budget(plan: Plan) -> Budget:
-    """What a job may cost, as time of its nodes.
+    """Return the most that a job may cost, as time of its nodes.
 
     Raises:
         JobError: the price is not known.

@@ -1,5 +1,5 @@
-"""What a job's programs import beside the framework, and whether a cluster can have it. `prepare` makes an environment of it, which
-belongs to no other packages (`runner.prepare.packages`). Pure."""
+"""The packages of a job beside the framework, and the check that a cluster can have them. `prepare` makes an environment of these packages alone
+(`runner.prepare.packages`). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JobWithPackages(Protocol):
-    """What is read of a job here."""
+    """The fields of a job that are read here."""
 
     PACKAGES: ClassVar[Packages | None]
     FAMILIES: ClassVar[tuple[str, ...]]

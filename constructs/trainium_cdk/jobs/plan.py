@@ -326,7 +326,7 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
 
 
 def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
-    """What a job's nodes cost in an hour, each member's where it is an array; None if the price is not known."""
+    """Return the cost of a job's nodes in USD an hour, of each member where it is an array; None if the price is not known."""
     if fitted.fleet.capacity_type == "capacity-block":
         return None
     price = catalog.price(fitted.fleet.instance_type, fitted.cluster.region)

@@ -360,7 +360,7 @@ class Script(Job):
 
     @property
     def _executable(self) -> bool:
-        """Whether the nodes may start the file itself: those that are sent alone are made executable there."""
+        """True if the nodes may start the file itself. A file that is sent alone is made executable there."""
         return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
 
 

@@ -179,7 +179,7 @@ class KubernetesBackend(Backend):
                 self.api.patch("JobSet", found.job["metadata"]["name"], body, part=part)
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
+        """List the running jobs, newest first; then the waiting ones, in the order of their queue; then the ended ones, newest first."""
         return look.list_jobs(self.api, limit, self.devices, look.rows(self.api))
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
@@ -217,7 +217,7 @@ class KubernetesBackend(Backend):
         return self.status(job["metadata"]["name"])
 
     def _cancel_array(self, rows: Sequence[Object]) -> JobStatus:
-        """Those that wait first: none may start on the nodes of one that is cancelled."""
+        """Cancel an array's members, waiting ones first: none may start on the nodes of a cancelled one."""
         name = names.array(rows[0])
         for row in sorted(rows, key=members.waits, reverse=True):
             if not row["columns"]["TerminalState"]:

@@ -1,4 +1,4 @@
-"""What other clients than `trn` need for pods that train, such as TorchX. Pure."""
+"""The resources and variables of pods that train, for other clients than `trn`, such as TorchX. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others than `trn` run or queue in the jobs' namespace: it takes nodes too, and only its owner may end it."""
+"""Workloads of other clients than `trn` in the jobs' namespace. They take nodes too, and only their owners may end them."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class _Reader(threading.Thread):
         return _pod(self._backend, self._job, self._stage, self._node)
 
     def _follow_once(self) -> bool:
-        """Whether the API responded. If not, the log is requested again, so that no output is lost."""
+        """Stream the log once. Return whether the API responded. If not, the log is requested again, so that no output is lost."""
         try:
             pod = self._find()
             state = status.container_state(pod, self._stage) if pod else {}

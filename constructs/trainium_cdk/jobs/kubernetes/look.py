@@ -112,7 +112,7 @@ def array(api: Api, name: str) -> list[Object]:
 
 
 def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[JobObjects]:
-    """What there is of an array's members: of 200 at most, those that have not completed before others."""
+    """Read the objects of an array's members: 200 at most, uncompleted ones first."""
     first = sorted(found, key=lambda row: row["columns"]["TerminalState"] == "Completed")
     return read_jobs(api, _of(api, first[:_NAMED]), devices)
 
@@ -134,7 +134,7 @@ def read_jobs(
     *,
     completed: bool = True,
 ) -> list[JobObjects]:
-    """What there is of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
+    """Read the objects of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
 
     Args:
         devices: of one node, by node group.
@@ -224,7 +224,7 @@ def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] 
 
 
 def recent_warnings(api: Api) -> list[Object]:
-    """What Kubernetes warns of in the namespace; empty if the caller may not read that."""
+    """List the namespace's warnings of the last 15 minutes; empty if the caller may not read them."""
     with contextlib.suppress(ApiError):
         return [e for e in api.list("Event", fields="type=Warning") if time.time() - _last(e) < _RECENT]
     return []
@@ -267,7 +267,7 @@ class Workloads:
 
 
 def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits]:
-    """What is known of each Workload that waits, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
+    """Return the position of each waiting Workload, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
     api, everything = workloads.api, workloads.without
     apart = {uid: Waits(devices=devices, workload=w) for w in everything if queue.aside(w) for uid in names.owners(w)}
     found = [w for w in everything if _pending(w)]
@@ -306,7 +306,7 @@ def _since(workload: Object) -> str:
 
 
 def _before(api: Api, others: set[str]) -> dict[str, list[Object]]:
-    """What jobs come after: the JobSet of each name, or those of the array."""
+    """Read the jobs that other jobs come after, by name: the JobSet, or the members of the array."""
     found = {job["metadata"]["name"]: [job] for job in _named(api, "JobSet", names.JOB_LABEL, sorted(others))}
     for job in _named(api, "JobSet", names.ARRAY_LABEL, sorted(others - found.keys())):
         found.setdefault(names.array(job), []).append(job)

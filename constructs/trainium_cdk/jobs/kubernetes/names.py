@@ -122,21 +122,21 @@ def labels(name: str, kind: str) -> dict[str, str]:
 
 
 def submitted_by_trn(found: Mapping[str, Any], job: str = "") -> bool:
-    """Whether `trn` created an object of a job: its labels name `trn` and the job (default: the object's own name)."""
+    """Return whether `trn` created an object of a job: its labels name `trn` and the job (default: the object's own name)."""
     labels: Mapping[str, str] = found["metadata"].get("labels") or {}
     named: bool = labels.get(JOB_LABEL) == (job or found["metadata"]["name"])
     return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
 def is_job(jobset: Mapping[str, Any]) -> bool:
-    """Whether `trn` created a JobSet: as above, and as the member of an array, it has its number."""
+    """Return whether `trn` created a JobSet, as above. A member of an array also has its number."""
     labels: Mapping[str, str] = jobset["metadata"].get("labels") or {}
     numbered = ARRAY_LABEL not in labels or re.fullmatch("[0-9]{1,3}", labels.get(MEMBER_LABEL, ""))
     return submitted_by_trn(jobset) and bool(numbered)
 
 
 def submitted(job: Mapping[str, Any]) -> bool:
-    """Whether a JobSet was let into its queue, or waits for others before it: its submission is complete."""
+    """Return whether a JobSet's submission is complete: it was let into its queue, or waits for others before it."""
     return bool({QUEUE_LABEL, AFTER_LABEL} & (job["metadata"].get("labels") or {}).keys())
 
 

@@ -285,7 +285,7 @@ class _Made:
         return SPOT_RESTARTS if self.fitted.fleet.capacity_type == "spot" else RESTARTS
 
     def _description(self, index: int | None) -> dict[str, Any]:
-        """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
+        """Return the fields that `trn status` shows of a job, or of an array's member, in addition to its state."""
         folder, settings = self.fitted.directory, dict(self.job.settings)
         settings.pop("args", None)  # they may be too long
         sweep = self.job.sweep
@@ -303,7 +303,7 @@ class _Made:
         }
 
     def _layout(self) -> dict[str, Any]:
-        """What another job must have in common with it, to go on from its checkpoints."""
+        """Return the values that another job must share to start from its checkpoints."""
         same = self.fitted.job.layout(self.fitted)
         return {"checkpoints_of": dict(same)} if same and self.job.checkpoints else {}
 

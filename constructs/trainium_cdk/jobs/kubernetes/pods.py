@@ -31,7 +31,7 @@ MEMORY_FULL: tuple[Object, ...] = (
 
 
 class Resources(NamedTuple):
-    """What a container requests, and the most that it may use."""
+    """The requests and limits of a container."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]

@@ -84,7 +84,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class Waits:
-    """What is known of a Workload that waits.
+    """The place of a waiting Workload in its queue, and the holders of the nodes.
 
     Attributes:
         position: in its queue, from 1; 0 if it does not wait there.
@@ -123,8 +123,8 @@ def describe_wait(workload: Object | None, waits: Waits) -> str:
 
 
 def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
-    """What Kueue, and the function that starts nodes, say of a Workload that has no nodes: the messages of its checks; once it is evicted
-    by those, which clears them, why; and what it lacks."""
+    """List why a Workload has no nodes, by Kueue and the function that starts nodes: the messages of its checks; the reason of an eviction by these,
+    which clears them; and the missing quota."""
     devices = waits.devices if waits else None
     if why := aside(workload):
         if why.startswith("capacity block"):
@@ -215,7 +215,7 @@ def waiting(
     queues: Iterable[Object],
     devices: Mapping[str, int],
 ) -> dict[str, Waits]:
-    """What is known of each Workload that waits, by the uid of the job that it stands for.
+    """Return the place of each waiting Workload, by the uid of its job.
 
     Args:
         pending: in Kueue's order: priority, then age.

@@ -147,7 +147,7 @@ def _name() -> str:
 
 
 def _run(api: Api, made: Object, most: int, too_much: str) -> bytes:
-    """What a pod prints, when it has ended. Raises TransportError: it failed, or printed more than so many bytes."""
+    """Run a pod to its end, and return its output. Raises TransportError: it failed, or printed more than `most` bytes."""
     name = made["metadata"]["name"]
     api.create("Pod", made)
     try:

@@ -171,18 +171,18 @@ def released(seen: JobObjects) -> tuple[Object, str] | None:
 
 
 def _completed(seen: JobObjects) -> bool:
-    """Whether all that it comes after has completed."""
+    """Return whether all jobs before this one have completed."""
     return not after(seen.job) or (bool(seen.after) and all(condition(one, "Completed") for one in seen.after))
 
 
 def _named(seen: JobObjects) -> str:
-    """What it comes after, by its id."""
+    """Return the id of the job before this one."""
     name = after(seen.job)
     return next((id_of(one) for one in seen.after if one["metadata"]["name"] == name), name)
 
 
 def waits_for(job: Object) -> str:
-    """What must complete before a JobSet enters its queue: a batch Job, or the JobSet `after`; empty if nothing."""
+    """Return the name of the job that must complete before a JobSet enters its queue: a batch Job, or the JobSet `after`; empty if none."""
     return str(job["metadata"].get("labels", {}).get(AFTER_LABEL, ""))
 
 
@@ -208,7 +208,7 @@ def train_spec(job: Object) -> Object:
 
 
 def alive(pods: Iterable[Object]) -> bool:
-    """Whether a container of the pods may still run."""
+    """Return whether a container of the pods may still run."""
     return any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
 
 
@@ -329,12 +329,12 @@ def _not_begun(pod: Object) -> str:
 
 
 def _next(state: str) -> str:
-    """What happens after a failure of one pod: Kubernetes has not decided yet."""
+    """Describe the result of a pod's failure, which Kubernetes has not decided yet."""
     return "ends" if state == "OUT_OF_MEMORY" else "ends or starts again"
 
 
 def memory_full(pod: Object, name: str) -> str:
-    """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
+    """Describe how a container of a pod was killed for full memory, and the change to make; empty if it was not."""
     ended = container_state(pod, name).get("terminated") or {}
     if ended.get("reason") != "OOMKilled" and not _killed(ended):
         return ""
@@ -359,7 +359,7 @@ def _killed(ended: Object) -> bool:
 
 
 def starts(pod: Object) -> bool:
-    """Whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
+    """Return whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
     found = [
         *pod.get("status", {}).get("initContainerStatuses", []),
         *pod.get("status", {}).get("containerStatuses", []),
@@ -374,7 +374,7 @@ def why_pending(pods: Sequence[Object], name: str) -> str:
 
 
 def _blocked(pod: Object, name: str) -> str:
-    """What keeps a container of a pod from running: it has no node, or its image cannot be pulled, for example; empty if nothing does."""
+    """Describe the obstacle to a container: its pod has no node, or its image cannot be pulled, for example; empty if there is none."""
     for container in (FOLDER, name):
         waiting = container_state(pod, container).get("waiting") or {}
         why = str(waiting.get("reason", ""))

@@ -118,7 +118,7 @@ class Submitter:
         return self._new(job) or self._same(self.api.get("JobSet", _name(job)))
 
     def _was_complete(self) -> bool:
-        """Whether an array has members but not the first one, which is created first: it ended, or was deleted, and is not run again."""
+        """Return whether an array has members but not the first one, which is created first. It ended, or was deleted, and is not run again."""
         there = self._members()
         return bool(there) and self._first not in [_name(self._same(one)) for one in there]
 
@@ -182,7 +182,7 @@ class Submitter:
         raise TransportError(f"several submissions request {part['kind']} {name} at once. Try again in a moment")
 
     def _has_owner(self, there: Object) -> bool:
-        """Whether a JobSet that owns an object still exists: of an array and a job with the same id, those are different ones."""
+        """Return whether a JobSet that owns an object still exists. An array and a job with the same id are different owners."""
         for owner in there["metadata"].get("ownerReferences") or []:
             job = self.api.find("JobSet", owner["name"])
             if job and job["metadata"]["uid"] == owner["uid"]:
@@ -297,5 +297,5 @@ def _refusal(error: ApiError) -> str:
 
 
 def _unserved(error: ApiError) -> bool:
-    """Whether the cluster does not know the kind of object at all."""
+    """Return whether the cluster does not know the kind of object at all."""
     return error.status == 404 and "could not find the requested resource" in str(error)

@@ -63,7 +63,7 @@ def report(
 
 
 def figures(run: Run) -> list[tuple[str, str, str]]:
-    """What people look for first: a name, a short value, and what belongs to it."""
+    """Return the figures that people look for first: a name, a short value, and a note."""
     step = "none" if run.step is None else f"{run.step:,}"
     last = f"of {run.last_step:,}" if run.last_step else "logged" if run.curves.counted else ""
     first = run.log.first_loss

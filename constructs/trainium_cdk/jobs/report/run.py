@@ -72,7 +72,7 @@ class Run:
                     self.take(self.status.id, at, record)
 
     def looked(self, now: float) -> None:
-        """That its log was read up to this moment."""
+        """Record that the log was read up to this moment."""
         self.now = now
         if (step := self.step) is None:
             return
@@ -87,7 +87,7 @@ class Run:
         return min(times, default=None)
 
     def seconds(self, stage: Stage) -> float | None:
-        """How long a stage took, or has taken so far, from its first attempt on; None if it has not begun, or that is not known."""
+        """Return the duration of a stage from its first attempt on, up to now while it runs; None before it begins, or if it is not known."""
         began = self.began(stage)
         if began is None or stage.state == "PENDING":
             return None
@@ -123,12 +123,12 @@ class Run:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What is wrong with its training now, or was at its end."""
+        """Return the problems of the training now, or at its end."""
         return self.log.findings or self.status.findings
 
     @property
     def restarts(self) -> int:
-        """How often stages began again."""
+        """Return the number of restarts of all stages."""
         found = 0
         for starts in self.starts.values():
             numbered = [s.attempt for s in starts if s.attempt is not None]
@@ -167,7 +167,7 @@ class Run:
 
     @property
     def _again(self) -> bool:
-        """Whether a stage waits that has run before: when its last attempt ended is not known."""
+        """True if a stage waits that has run before: the end of its last attempt is not known."""
         return any(s.state == "PENDING" and s.name in self.starts for s in self.status.stages)
 
     @property
@@ -194,7 +194,7 @@ class Run:
 
     @property
     def first_attempts_lost(self) -> bool:
-        """Whether the logs begin with a later attempt, as those of restarted pods do: times and cost are then of what is left."""
+        """True if the logs begin with a later attempt, as after a pod's restart. Times and cost then lack the earlier attempts."""
         return any(starts[0].attempt for starts in self.starts.values())
 
     @property
