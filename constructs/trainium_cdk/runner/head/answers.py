@@ -120,7 +120,7 @@ def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
 
 
 def _started(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> jobs.Asked:
-    """What Slurm knows of these jobs, once those were started that need not wait any more."""
+    """Start the jobs that need not wait any more. Return Slurm's data of these jobs after that."""
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
     claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}

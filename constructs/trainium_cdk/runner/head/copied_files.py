@@ -101,7 +101,7 @@ def _entry(file: Path, name: str, found: os.stat_result) -> Entry:
 
 
 def find(root: Path, names: Iterable[str]) -> tuple[Entry | None, ...]:
-    """What is there by these names; None: nothing, or what a file may replace."""
+    """Read the entries by these names. None: there is nothing, or something that a file may replace."""
     found: list[Entry | None] = []
     for name in names:
         file = _place(root, name)
@@ -155,7 +155,7 @@ def arriving(root: Path, entry: Entry, digest: str = "") -> Iterator[BinaryIO]:
 
 
 def _locked(out: BinaryIO, part: Path) -> bool:
-    """Whether this copy alone writes the file, which is still there by that name."""
+    """Lock a partial file. Return whether this copy alone writes it, and it is still there by that name."""
     try:
         fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(out.fileno()), os.lstat(part))
@@ -208,13 +208,13 @@ def _part(file: Path) -> Path:
 
 
 def _leads_inside(root: Path, name: str, target: str) -> bool:
-    """Whether a relative link leads to a place in the folder, by its text and through what is there now."""
+    """Return whether a relative link leads to a place in the folder, by its text and through the present links."""
     place = os.path.join(os.path.dirname(name), target)
     return _stays(name, target) and is_in(Path(os.path.realpath(root / place)), root)
 
 
 def _stays(name: str, target: str) -> bool:
-    """Whether a link leads to a place in the folder, whatever else is there: it goes up first, not above the folder, and then only down, as a
+    """Return whether a link leads to a place in the folder, whatever else is there. It goes up first, not above the folder, and then only down: a
     folder on its way down may be a link. (As `prepare.unpack` has it for archives.)"""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))

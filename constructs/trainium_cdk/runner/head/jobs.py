@@ -38,7 +38,7 @@ _DAMAGED = "its record on the cluster (submitted.json) is damaged"
 
 @dataclass(frozen=True)
 class Asked:
-    """What Slurm knows, in one moment. `full`: the shared file system, if no block of it is free."""
+    """Slurm's data at one moment. `full`: the shared file system, if no block of it is free."""
 
     rows: tuple[slurm.Row, ...] = ()
     accounts: tuple[slurm.Account, ...] = ()
@@ -90,7 +90,7 @@ def similar(cluster: Cluster, id: str) -> list[str]:
 
 
 def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
-    """Those of these ids, newest first, that are like another one before their tokens, which begin with the day. Of jobs of one name, the newest."""
+    """Find ids like another one, newest first. Tokens, which begin with the day, are not compared. Of jobs of one name, find the newest."""
     known = {_TOKEN.sub("", one): one for one in reversed(ids)}
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
@@ -120,7 +120,7 @@ def _submitted(job: Path) -> SubmittedRecord | None:
 
 
 def ask(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> Asked:
-    """What Slurm knows of these jobs. It is asked before their folders are read: a stage that has ended has written its state."""
+    """Ask Slurm about these jobs. Ask before you read their folders: a stage that has ended has written its state."""
     ours = [one for one in found.values() if one and one.cluster in ("", cluster.identity)]
     numbers = [number for one in ours for number in one.numbers.values()]
     rows: list[slurm.Row] = []
@@ -218,7 +218,7 @@ def _known(
     shown: Mapping[str, Any],
     asked: Asked,
 ) -> Known:
-    """What is known of all members of a stage."""
+    """Return the facts that all members of a stage share."""
     queue = shown.get("prepare_queue" if name == "prepare" else "queue")
     elsewhere = submission.cluster if submission and submission.cluster not in ("", cluster.identity) else None
     return Known(

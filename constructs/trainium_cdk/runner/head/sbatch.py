@@ -1,4 +1,4 @@
-"""What sbatch gets for a Slurm job: its options as words, and the batch script, which starts this program.
+"""The input of sbatch for a Slurm job: its options as words, and the batch script, which starts this program.
 
 A job is at most two jobs of Slurm's: `prepare`, and one for all other stages, which run one after the other in its allocation. Its name has the last one.
 """

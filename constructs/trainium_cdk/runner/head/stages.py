@@ -151,7 +151,7 @@ _ELSEWHERE = (
 
 
 class Known(NamedTuple):
-    """What is known of a stage.
+    """The facts from which the status of a stage follows.
 
     Attributes:
         before: the stage before it.

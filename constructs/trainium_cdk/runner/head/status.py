@@ -15,7 +15,7 @@ OLD = 60.0
 
 
 def last_step(seconds: float) -> str:
-    """How long ago the last step was; empty within a minute.
+    """Describe the time since the last step; empty within a minute.
 
     >>> last_step(59), last_step(70), last_step(700)
     ('', 'last step 70 s ago', 'last step 11 min ago')
@@ -62,7 +62,7 @@ class Stage:
     stepped: Optional[float] = field(default=None, compare=False)
 
     def last_step(self, now: float) -> str:
-        """How long ago its last step was, if it runs. See `last_step`."""
+        """Describe the time since the stage's last step, if it runs. See `last_step`."""
         return last_step(now - self.stepped) if self.stepped and self.state == "RUNNING" else ""
 
     def with_findings(self, findings: tuple[Finding, ...]) -> "Stage":
@@ -124,12 +124,12 @@ class JobStatus:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with its training while it runs."""
+        """Return the problems of the training while it runs."""
         return self.stages[-1].findings
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended. If a stage is lost, those before it may still run."""
+        """True if the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
     @property
@@ -138,7 +138,7 @@ class JobStatus:
         return self.stages[-1].values
 
     def active(self, stage: str) -> bool:
-        """Whether a stage waits or runs."""
+        """Return whether a stage waits or runs."""
         return any(s.name == stage and s.state in ACTIVE for s in self.stages)
 
     @property
@@ -159,7 +159,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Foreign:
-    """What another client than `trn` runs or queues on a cluster.
+    """A job that another client than `trn` runs or queues on a cluster.
 
     Attributes:
         kind: as kubectl names it, such as `job.batch`; on Slurm `sbatch`.

@@ -94,7 +94,7 @@ def main(*words: str) -> None:
 
 
 def words_on_node(cluster: requests.Cluster, given: requests.WordsOnNode) -> list[str]:
-    """What stands before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
+    """Return the words before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
     job = _running(cluster, given.id)
     return [*_srun(job), *_on(_name(job, given.node)), "--pty"]
 

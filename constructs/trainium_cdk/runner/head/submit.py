@@ -78,7 +78,7 @@ def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outc
 
 
 def digest_of(job: JobSpec) -> str:
-    """What tells a job from another one: all of it, with its variables and files. The runner's version is no part of it."""
+    """Return the SHA-256 of a job: of all of it, with its variables and files. The runner's version is no part of it."""
     return hashlib.sha256(json.dumps(to_json(job), sort_keys=True).encode()).hexdigest()
 
 

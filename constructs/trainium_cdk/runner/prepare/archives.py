@@ -67,7 +67,7 @@ def _fetch(here: Here, uri: str, target: Path, sha256: str, public: bool) -> Non
 
 
 def _failed(uri: str, aws: subprocess.Popen[bytes], error: Exception | None) -> Failed:
-    """What to say where the archive did not arrive, or is damaged."""
+    """Return the error of an archive that did not arrive, or is damaged."""
     try:
         code = aws.wait(5)  # it ends before what it sends does; else it waits for a reader
     except subprocess.TimeoutExpired:

@@ -53,7 +53,7 @@ def describe(same: Mapping[str, str], folder: Path) -> None:
 
 
 def read_description(folder: Path) -> dict[str, str]:
-    """What `describe` wrote; empty if it did not. Others may have: it is text that can be shown."""
+    """Read the description that `describe` wrote; empty if there is none. Others may have written it: the result can be shown."""
     try:
         text = read(folder / DESCRIPTION, 20_000).decode("ascii", "replace")
     except OSError:
@@ -84,7 +84,7 @@ def _is_complete(made: Checkpoints, one: Path) -> bool:
 
 
 def _is_overwritten(one: Path, last: Path) -> bool:
-    """Whether PyTorch's distributed checkpoint was begun again over a complete one: a part of it is newer than the file that it writes last."""
+    """Return whether PyTorch's distributed checkpoint was begun again over a complete one. Then a part is newer than the file that it writes last."""
     newest_part = max((part.stat().st_mtime for part in one.glob("*.distcp")), default=0.0)
     if newest_part <= last.stat().st_mtime + _SKEW:
         return False
@@ -95,7 +95,7 @@ def _is_overwritten(one: Path, last: Path) -> bool:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether a file of PyTorch's is whole. Those are ZIP archives, whose table of contents comes last."""
+    """Return whether a file of PyTorch's is whole. Such files are ZIP archives, whose table of contents comes last."""
     size = file.stat().st_size
     with file.open("rb") as content:
         if content.read(2) != b"PK":

@@ -69,7 +69,7 @@ def requirements(
 
 
 def secrets(values: Sequence[str]) -> list[bytes]:
-    """What is not shown of variables with these values: also as an address has it."""
+    """Return the texts to hide for variables with these values: each value, and its URL-decoded form."""
     every = {text for value in values for text in (value, unquote(value)) if len(text) >= SHORTEST}
     return [text.encode() for text in sorted(every, key=len, reverse=True)]
 

@@ -1,4 +1,4 @@
-"""What only the lines of a training together tell: which step a counter of an epoch is, whose copies of a step count, how long a step takes."""
+"""Facts that only all lines of a training tell: the step of an epoch's counter, the copies of a step that count, and the time of a step."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def show_node(name: str, pause: Pause) -> str:
 
 
 def are_answering(nodes: str) -> bool:
-    """Whether the Slurm daemons of these nodes answer. If not, a machine is about to stop. If the controller does not tell, they do."""
+    """Return whether the Slurm daemons of these nodes answer. If not, a machine is about to stop. If the controller does not tell, they do."""
     try:
         usual = re.search(r"^SlurmdPort *= *(\d+)", slurm.run("scontrol", "show", "config"), re.MULTILINE)
         lines = slurm.run("scontrol", "show", "node", nodes, "--oneliner").splitlines()
@@ -65,7 +65,7 @@ def are_answering(nodes: str) -> bool:
 
 
 def is_known(nodes: str) -> bool:
-    """Whether the controller knows that this stage runs on these nodes."""
+    """Return whether the controller knows that this stage runs on these nodes."""
     try:
         found = _squeue("%j\x1f%T\x1f%N")
     except (Later, Refused):

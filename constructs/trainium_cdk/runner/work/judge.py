@@ -69,7 +69,7 @@ class Judge:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the nodes should have carried out the order."""
+        """True if the nodes should have carried out the order."""
         wait = _LATE_SECONDS + 2 * self._job.health.every
         return self.order is not None and time.monotonic() - self._ordered > wait
 
@@ -105,7 +105,7 @@ class Judge:
             self.give(dataclasses.replace(order, at=time.time()))
 
     def leave(self, nodes: Sequence[devices.SlurmNode]) -> Order | None:
-        """What is done where root has taken nodes away: the job goes on with others, unless its program breaks one after the other."""
+        """Return the order where root has taken nodes away: the job continues on others, unless its program breaks one after the other."""
         lost = [node for node in nodes if node.lost]
         if not lost:
             return None
@@ -150,7 +150,7 @@ class Judge:
         return [one for one in found if one.kind != STRAGGLER or self._seen[one.key] >= _SURE]
 
     def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
-        """What is known of a loss that is no number: the checkpoint from before."""
+        """Add the checkpoint from before to the finding of a loss that is no number."""
         if one.kind != NAN or not (self._job.checkpoints and self._job.checkpoints.pattern):
             return one
         before = self._checkpoint(one.at, next((p.nan_step for p in pulses if p.node == one.node and p.nans), None))

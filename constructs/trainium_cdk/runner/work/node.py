@@ -179,7 +179,7 @@ def _reserve_port(output: Output) -> None:
 
 
 def _has(ports: str, port: int) -> bool:
-    """Whether a list such as `8080,48600-48700` has a port.
+    """Return whether a list such as `8080,48600-48700` has a port.
 
     >>> _has("8080,48620", 48620), _has("48600-48700", 48620), _has("148620", 48620), _has("", 48620)
     (True, True, False, False)

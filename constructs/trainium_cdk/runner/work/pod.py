@@ -205,7 +205,7 @@ def check_required(job: JobSpec, node: StageNode) -> None:
 
 
 def begin_line(node: StageNode, job: JobSpec, stage: StageSpec) -> str:
-    """What tells of the stage's beginning. `trn logs --rank` reads the ranks."""
+    """Return the line of the stage's beginning. `trn logs --rank` reads the ranks."""
     env = os.environ
     ranks = ""
     if stage.name != "prepare":

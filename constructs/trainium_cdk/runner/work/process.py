@@ -45,7 +45,7 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class ProgramStart:
-    """What is started: the words of a program, its folder, and all of its variables."""
+    """The words of a program, its folder, and all of its variables."""
 
     words: Sequence[str]
     folder: str
@@ -54,7 +54,7 @@ class ProgramStart:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program has ended.
+    """The end of a program.
 
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
@@ -115,7 +115,7 @@ def run(
 
 
 def memory_kills() -> int:
-    """How often the kernel has killed a process of this one's cgroup because its memory was full; 0 where nothing counts that."""
+    """Count the kernel's kills of processes in this one's cgroup because its memory was full; 0 where nothing counts them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         own = next(one for one in _CGROUP.read_text().splitlines() if one.startswith("0::"))
         events = Path(f"{_CGROUPS}{own[3:].rstrip('/')}/memory.events").read_text()
@@ -186,7 +186,7 @@ class _Reader(threading.Thread):
                 self._collector.feed(piece)
 
     def said(self) -> Said:
-        """What of the output explains the end, so far."""
+        """Return the part of the output so far that explains the end."""
         with self._lock:
             return self._collector.close()
 

@@ -1,4 +1,4 @@
-"""What the processes of a program do: which there are, whether one compiles, and the stacks of all that are Python, into the log."""
+"""The processes of a program: their list, whether one compiles, and the stacks of all that are Python, into the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def descendants(first: Collection[int]) -> list[int]:
 
 
 def is_compiling(pids: Collection[int]) -> bool:
-    """Whether one of them is a compiler of Neuron's."""
+    """Return whether one of the processes is a compiler of Neuron's."""
     words = (word for pid in pids for word in _words(pid).split()[:_FIRST])
     return any(word.rpartition(b"/")[2].startswith(_COMPILERS) for word in words)
 
@@ -88,7 +88,7 @@ def _words(pid: int) -> bytes:
 
 
 def _answers(pid: int) -> bool:
-    """Whether Python's fault handler was on when it began."""
+    """Return whether Python's fault handler was on when the process began."""
     with contextlib.suppress(OSError):
         found = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
         return any(one.startswith(b"PYTHONFAULTHANDLER=") and one[-1:] != b"=" for one in found)

@@ -78,7 +78,7 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
 
 
 def _is_prepared(root: Path) -> bool:
-    """Whether the stage `prepare` has completed, where there was need of it."""
+    """Return whether the stage `prepare` has completed, or the job needs none."""
     made = records.submitted(root)
     number = made.numbers.get("prepare") if made else None
     for left in reversed(range(NFS_SECONDS if number else 0)):
@@ -92,7 +92,7 @@ def _is_prepared(root: Path) -> bool:
 
 
 def belongs(root: Path, name: str, number: str) -> bool:
-    """Whether a submission has recorded this Slurm job, which it does after Slurm has it. Others are left by one that was interrupted."""
+    """Return whether a submission has recorded this Slurm job, as it does once Slurm has it. An interrupted submission leaves other ones."""
     left = NFS_SECONDS
     while left:
         files.refresh(root)

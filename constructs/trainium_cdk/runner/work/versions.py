@@ -1,4 +1,4 @@
-"""Whether a node's Neuron driver and runtime work together, by the rules that came with the job. If not, programs fail late, and do not say why."""
+"""The compatibility of a node's Neuron driver and runtime, by the rules that came with the job. With others, programs fail late without a reason."""
 
 from __future__ import annotations
 
