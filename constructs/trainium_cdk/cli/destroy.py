@@ -84,7 +84,7 @@ def destroy(
 
 @dataclass
 class Busy:
-    """Who uses the cluster.
+    """The jobs that use a cluster.
 
     Attributes:
         backend: the way to its jobs; None if it cannot be reached, or has none.
@@ -129,7 +129,7 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
 
 
 def used(backend: Backend, me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:
-    """Whose jobs run or wait on a cluster, of all its teams.
+    """Find the jobs that run or wait on a cluster, of all its teams.
 
     Args:
         me, waits: as of `occupants`.

@@ -76,8 +76,8 @@ def diff(
 
 
 def servers(stack: str, environment: Environment, aws: Aws | None = None) -> list[str]:
-    """Where the quota of ordinary instances does not suffice for what the stack needs at most after the update. CloudFormation would not
-    notice: it creates a queue whose nodes cannot start."""
+    """List the quotas of ordinary instances that do not suffice for the most that the stack needs after the update. CloudFormation would not notice:
+    it creates a queue whose nodes cannot start."""
     from trainium_cdk import engines
     from trainium_cdk.checks.live import Aws as Connection
     from trainium_cdk.checks.live import CheckTarget

@@ -367,7 +367,7 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
 
 
 def _why(job: JobStatus) -> str:
-    """Why a job waits, or failed; how long ago its last step was."""
+    """Describe why a job waits, or failed, and the time since its last step."""
     both = [job.current.reason, job.why] if job.members else [job.why or job.current.reason]
     both.append(job.stages[-1].last_step(time.time()))
     return "; ".join(filter(None, both))

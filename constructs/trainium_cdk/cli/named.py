@@ -158,7 +158,7 @@ def age(job: JobStatus) -> str:
 
 
 def duration(job: JobStatus) -> str:
-    """From the start of its first stage to the end of its last one, or to now; empty if that is not known."""
+    """Return the time from a job's start to the end of its last stage, or to now; empty if it is not known."""
     begun = [stage.started for stage in job.stages if stage.started]
     if not begun or (job.done and any(stage.started and not stage.ended for stage in job.stages)):
         return ""

@@ -82,7 +82,7 @@ class Sent(NamedTuple):
 
 
 class _Hash:
-    """Where an archive is written to have its digest."""
+    """A file-like object that computes the digest of an archive."""
 
     def __init__(self, out: Any = None) -> None:
         self.found, self._out = hashlib.sha256(), out

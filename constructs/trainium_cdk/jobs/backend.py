@@ -207,7 +207,7 @@ class Backend(ABC):
         """List the jobs that other clients than `trn` run or queue: on Kubernetes newest first, on Slurm in the order of its queue."""
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
-        """As `list`, and on Kubernetes as `others`, with less requests. On Slurm, `squeue` shows others."""
+        """List jobs as `list`, and on Kubernetes others as `others`, with fewer requests. On Slurm, `squeue` shows others."""
         return self.list(limit), ()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""When the capacity blocks of a cluster end: EC2 tells whoever submits or asks, if they may know it."""
+"""The ends of a cluster's capacity blocks. EC2 tells them to whoever submits or asks, if they may know them."""
 
 from __future__ import annotations
 

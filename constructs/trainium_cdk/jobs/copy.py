@@ -328,7 +328,7 @@ def _missing(entries: Sequence[Entry], there: Sequence[Entry | None]) -> list[in
 
 
 def _seconds(entries: Sequence[Entry]) -> int:
-    """For which a request that moves these files may run."""
+    """Return the seconds for which a request that moves these files may run."""
     return _SECONDS + sum(entry.size for entry in entries) // _SLOWEST
 
 

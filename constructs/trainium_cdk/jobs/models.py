@@ -275,7 +275,7 @@ class Job(BaseModel):
         return ""
 
     def describe_packages(self, cluster: "Cluster") -> str:
-        """For the user, before the job runs: which packages it brings; empty for none."""
+        """Describe the packages that the job brings, for the user, before it runs; empty for none."""
         return packages.describe(self.PACKAGES, self, cluster) if self.PACKAGES else ""
 
     @property
@@ -437,7 +437,7 @@ class Plan:
 
     @property
     def stages(self) -> tuple[StageName, ...]:
-        """In their order; `prepare` runs only if something must be fetched."""
+        """Return the stages in their order. `prepare` runs only if something must be fetched."""
         first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
         # an array's members on Slurm: their nodes are not known before
         compiles = self.job.precompile and (self.cluster.containers or not self.job.array)

@@ -55,7 +55,7 @@ def files_of(path: str, workdir: Workdir) -> list[str]:
 
 
 def describe(requirements: Requirements, job_image: str | None, cluster: ClusterOutputs) -> str:
-    """For the user, before the job runs: what `prepare` installs, and on what."""
+    """Describe the packages that `prepare` installs, and their base, for the user, before the job runs."""
     python = python_on(job_image, cluster)
     on = "the image" if cluster.containers else f"Neuron SDK {cluster.neuron_release}"
     names = [line.partition(" --")[0] for line in requirements.lines if not line.startswith("-")]

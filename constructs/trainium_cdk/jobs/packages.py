@@ -48,7 +48,7 @@ class Packages(NamedTuple):
     also: str = ""
 
     def describe(self) -> str:
-        """In one line: what is installed, for which Python."""
+        """Describe in one line the packages, and the Python versions that they need."""
         words = [*self.libraries, *self.pins, *([self.also] if self.also else [])]
         return ", ".join(words) + (f" (Python {join_words(self.pythons)})" if self.pythons else "")
 
@@ -108,7 +108,7 @@ def check(job: JobWithPackages, cluster: ClusterOutputs) -> None:
 
 
 def describe(packages: Packages, job: JobWithPackages, cluster: ClusterOutputs) -> str:
-    """For the user, before the job runs: what `prepare` installs, on what, and how much it is."""
+    """Describe the packages that `prepare` installs, their base, and their size, for the user, before the job runs."""
     python = python_on(job.image, cluster)
     container = cluster.containers
     on = "the image" if container else f"Neuron SDK {cluster.neuron_release}"

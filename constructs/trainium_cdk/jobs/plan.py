@@ -1,5 +1,4 @@
-"""From a job and a cluster to numbers: which fleet, how many workers, which global batch size. Raises JobError
-if it cannot work."""
+"""The numbers of a job on a cluster: its fleet, its workers, its global batch size. Raises JobError if it cannot work."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
 
 
 def obstacle(kind: type[Job], cluster: Cluster) -> str:
-    """Why no job of a kind can run on a cluster, whatever its options: its instances, framework, Neuron release, packages; else empty."""
+    """Describe why no job of a kind can run on a cluster, whatever its options: its instances, framework, Neuron release, packages; else empty."""
     job = kind.model_construct(kind=str(kind.model_fields["kind"].default))
     reasons = []
     for fleet in cluster.fleets:

@@ -110,7 +110,7 @@ def leave(job: Path, block: Block) -> None:
 
 
 def waits(jobs: Path, job: Path, queue: str) -> str:
-    """Why a job that has left a block waits; empty once its queue has another block, or the same one for longer."""
+    """Describe why a job that has left a block waits; empty once its queue has another block, or the same one for longer."""
     last = left(job)
     if not last.count or any(one.queue == queue and one.saves > time.time() for one in read(jobs)):
         return ""

@@ -60,7 +60,7 @@ _Port = Annotated[int, Bound("port", range(1, 65536).__contains__)]
 
 @dataclass(frozen=True)
 class Error:
-    """Why there is no answer. `kind`: of `errors`, or `broken`: the runner itself has failed. `similar`: ids like one that is not known."""
+    """The error instead of an answer. `kind`: of `errors`, or `broken`: the runner itself has failed. `similar`: ids like one that is not known."""
 
     kind: _Text
     message: _Text
@@ -264,7 +264,7 @@ class StartRelay:
 
 @dataclass(frozen=True)
 class StartedRelay:
-    """Where a relay listens, the file in which its job offers a port, and the job's node (0, 1, ...)."""
+    """The address of a relay, the file with the port that its job offers, and the job's node (0, 1, ...)."""
 
     address: Annotated[str, Bound("address", re.compile(r"[0-9A-Za-z][\w.:-]{0,252}").fullmatch)]
     port: _Port

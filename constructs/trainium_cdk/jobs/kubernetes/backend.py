@@ -183,7 +183,7 @@ class KubernetesBackend(Backend):
         return look.list_jobs(self.api, limit, self.devices, look.rows(self.api))
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
-        """Each kind of objects is read once."""
+        """List the jobs and others. Each kind of objects is read once."""
         rows, workloads = look.rows(self.api), look.Workloads(self.api)
         places = look.waiting(self.devices, workloads) if workloads.without else {}
         jobs = look.list_jobs(self.api, limit, self.devices, rows, places)
@@ -193,7 +193,7 @@ class KubernetesBackend(Backend):
         return tuple(members.grouped(look.rows(self.api)))[:limit]
 
     def settings(self, id: str) -> Mapping[str, Any]:
-        """As the job's object has them, without a script's arguments. Errors as of `status`."""
+        """Return the settings in the job's object, without a script's arguments. Errors as of `status`."""
         return settings_in(self._found(id)[0]["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
 
     def active(self) -> tuple[JobStatus, ...]:

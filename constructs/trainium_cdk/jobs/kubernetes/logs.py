@@ -97,7 +97,7 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
 
 
 def _stepped(lines: Sequence[bytes]) -> float | None:
-    """When the last step in a log was, whose lines begin with the times that the node's runtime gives them; None if it has none."""
+    """Return the time of the last step in a log; None if it has none. Its lines begin with the times that the node's runtime gives them."""
     log, seen = JobLog(Lines()), (0, None)
     stepped: int | None = None
     for line in lines:
@@ -110,7 +110,7 @@ def _stepped(lines: Sequence[bytes]) -> float | None:
 
 
 def _rounds(backend: JobSource, id: str) -> joined.Ask:
-    """Of an array's members, the logs of their first nodes: lines of several have no order."""
+    """Read the logs of the first nodes of an array's members: lines of several nodes have no order."""
 
     def ask(begin: Mapping[str, int], _: int | None) -> joined.Round:
         now = backend.status(id)

@@ -86,7 +86,7 @@ def list_jobs(
 
 
 def _needing_details(group: Sequence[Object]) -> Sequence[Object]:
-    """Of an array, the members whose rows do not tell enough: those that failed, and one that waits for another job."""
+    """List the rows that do not tell enough: of an array, those that failed, and one that waits for another job."""
     if not names.array(group[0]):
         return group
     failed = [row for row in group if row["columns"]["TerminalState"] == "Failed"]
@@ -231,7 +231,7 @@ def recent_warnings(api: Api) -> list[Object]:
 
 
 def refusals(api: Api) -> dict[str, str]:
-    """Why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
+    """Describe why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
     events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
     jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
     about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
@@ -240,12 +240,12 @@ def refusals(api: Api) -> dict[str, str]:
 
 
 def _cause(event: Object) -> str:
-    """Its message, without what Kubernetes writes before the cause."""
+    """Return the message of an event, without the words of Kubernetes before the cause."""
     return str(event.get("message")).rpartition("Error creating: ")[2]
 
 
 def _last(event: Object) -> int:
-    """When an event was last seen, in seconds since 1970: its source decides which field has it."""
+    """Return the time at which an event was last seen, in seconds since 1970: its source decides which field has it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((at for text in times if text and (at := names.seconds(text)) is not None), 0)
@@ -287,7 +287,7 @@ def _holders(workloads: Workloads) -> list[Object]:
 
 
 def _ran(api: Api) -> int | None:
-    """When the function that starts nodes ran last; None if that is not known."""
+    """Return the time of the last run of the function that starts nodes; None if it is not known."""
     with contextlib.suppress(ApiError):
         return names.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
     return None
@@ -299,7 +299,7 @@ def _pending(workload: Object) -> bool:
 
 
 def _since(workload: Object) -> str:
-    """When it began to wait: again after its nodes were not to be had."""
+    """Return the time at which a Workload began to wait: again after its nodes were not to be had."""
     evicted = names.condition(workload, "Evicted")
     again = evicted and evicted["reason"] == "AdmissionCheck"
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])

@@ -1,4 +1,4 @@
-"""From a job and a cluster to the objects on Kubernetes. Pure: the same input gives the same objects.
+"""The objects of a job on Kubernetes. Pure: the same input gives the same objects.
 
 The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`.
 
@@ -202,7 +202,7 @@ class _Made:
         return {**made, "type": "Opaque", "immutable": True, "stringData": text}
 
     def guard(self) -> Object:
-        """Only one job at a time uses a cache set: the compiler's locks do not work on a shared file system."""
+        """Return the lock of a cache set. Only one job at a time uses one: the compiler's locks do not work on a shared file system."""
         cache = self.fitted.job.cache_set
         made = _thing("v1", "ConfigMap", names.cache_guard(cache), self.cluster, self.labels)
         made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}

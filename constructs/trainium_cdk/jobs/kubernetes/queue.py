@@ -1,4 +1,4 @@
-"""Why jobs wait in a queue of Kueue: who is at its head, what that one lacks, and who has the nodes. Pure."""
+"""The reasons why jobs wait in a queue of Kueue: the job at its head, what it lacks, and the holders of the nodes. Pure."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ class Waits:
 
 
 def aside(workload: Object | None) -> str:
-    """Why it is set aside; empty if it is not."""
+    """Return why a Workload is set aside; empty if it is not."""
     notes = (workload or {}).get("metadata", {}).get("annotations") or {}
     return str(notes.get(ASIDE, "")) if (workload or {}).get("spec", {}).get("active") is False else ""
 
 
 def describe_wait(workload: Object | None, waits: Waits) -> str:
-    """Why a Workload has no nodes, in one line: its turn, who is before it, what it lacks, and who has that."""
+    """Describe in one line why a Workload has no nodes: its turn, the one before it, what it lacks, and the holder of that."""
     words = reasons(workload, waits)
     if names.condition(workload, "QuotaReserved") or aside(workload):
         return next(iter(words), "it is its turn: its nodes are requested")
@@ -154,7 +154,7 @@ def _told(condition: Mapping[str, Any] | None, devices: Mapping[str, int] | None
 
 
 def taken(workload: Object | None, waits: Waits | None = None) -> str:
-    """Who has the nodes that a Workload had; empty if none were taken."""
+    """Name the job that took the nodes of a Workload; empty if none were taken."""
     found = _PREEMPTED.match(str((names.condition(workload, "Evicted") or {}).get("message") or ""))
     if not found:
         return ""
@@ -190,7 +190,7 @@ def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
 
 
 def _whole(count: str) -> int:
-    """Of Kubernetes' notation: 48, 1k, 2Ki; 0 for what is no whole number."""
+    """Read a whole number in Kubernetes' notation: 48, 1k, 2Ki; 0 for other text."""
     found = _COUNT.fullmatch(count)
     return int(found[1]) * _SCALES[found[2] or ""] if found else 0
 
@@ -204,7 +204,7 @@ def _nodes(count: str, each: int, group: str = "") -> str:
 
 
 def _namespace(queue: str) -> str:
-    """Whose a ClusterQueue is, by its name: GROUP.NAMESPACE."""
+    """Name the namespace of a ClusterQueue, by its name: GROUP.NAMESPACE."""
     return f"namespace {queue.partition('.')[2]}"
 
 
@@ -246,7 +246,7 @@ def waiting(
 
 
 def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], devices: Mapping[str, int]) -> str:
-    """Who has the nodes of a ClusterQueue's group: the jobs of this namespace, and other namespaces."""
+    """Name the holders of the nodes of a ClusterQueue's group: the jobs of this namespace, and other namespaces."""
     own, told = queues.get(name, {}), list[str]()
     for group, each in devices.items():
         mine: dict[str, int] = {}

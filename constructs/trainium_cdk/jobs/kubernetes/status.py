@@ -148,7 +148,7 @@ def cancelled(job: Object, stages: Iterable[Stage]) -> Object:
 
 
 def _times(message: str, what: str) -> dict[str, int | None]:
-    """When stages began or completed, of the message of a job that was cancelled."""
+    """Read the times at which stages began or completed, from the message of a cancelled job."""
     return {name: seconds(at) for name, at in re.findall(rf"; (\w+) {what} (\S+Z)", message)}
 
 
@@ -310,7 +310,7 @@ def _stage(name: str, seen: JobObjects, pods: Sequence[Object]) -> Stage:
 
 
 def _taken(pod: Object) -> str:
-    """Why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
+    """Describe why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
     state, node = pod.get("status", {}), pod["spec"].get("nodeName", "?")
     if state.get("phase") == "Failed" and state.get("reason"):  # by its node's kubelet
         return cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))
@@ -319,7 +319,7 @@ def _taken(pod: Object) -> str:
 
 
 def _not_begun(pod: Object) -> str:
-    """Why no container of a pod could begin: the first one failed, which makes a folder; empty if it did not."""
+    """Describe why no container of a pod could begin: the first one failed, which makes a folder; empty if it did not."""
     end = container_state(pod, FOLDER).get("terminated") or {}
     if not end.get("exitCode"):
         return ""
@@ -369,7 +369,7 @@ def starts(pod: Object) -> bool:
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:
-    """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
+    """Describe why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
     return next((cut(why) for pod in pods if (why := _blocked(pod, name))), STARTS if pods else "")
 
 
@@ -418,7 +418,7 @@ def _with_job(stages: list[Stage], seen: JobObjects) -> list[Stage]:
 
 
 def _resumed(job: Object) -> int | None:
-    """When its pods were last allowed to start: known also where the pods are not, because they were not read or are deleted."""
+    """Return the time at which a job's pods were last allowed to start. It is known also if they were not read, or are deleted."""
     conditions = job.get("status", {}).get("conditions") or []
     found = next((c for c in conditions if c["type"] == "Suspended" and c["status"] == "False"), None)
     return seconds(found["lastTransitionTime"]) if found else None
@@ -474,7 +474,7 @@ def _current(stage: Stage, seen: JobObjects) -> Stage:
 
 
 def waiting(seen: JobObjects) -> str:
-    """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
+    """Describe why a job in a queue does not run yet, by Kueue and the function that starts nodes."""
     if not submitted(seen.job):
         return "is being submitted; if it stays so, submit it again with the same token, or cancel it"
     if waits_for(seen.job):

@@ -44,7 +44,7 @@ class Live:
 
     @property
     def problem(self) -> str:
-        """Why the figures may be old; empty if they are not."""
+        """Return why the figures may be old; empty if they are not."""
         return self._problem if self.ended else late(time.time() - self._answered, self._problem)
 
     def look(self) -> None:

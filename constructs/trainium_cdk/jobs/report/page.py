@@ -210,7 +210,7 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
 
 
 def why_no_curve(run: Run) -> str:
-    """Why a job's log has no values of a metric."""
+    """Describe why a job's log has no values of a metric."""
     train = run.stage("train")
     if run.problem:
         return run.problem

@@ -82,7 +82,7 @@ class Run:
             self._looks[1:] = [(now, step)]
 
     def began(self, stage: Stage) -> float | None:
-        """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
+        """Return the time at which a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
         times = [s.time for s in self.starts.get(stage.name, ())] + ([stage.started] if stage.started else [])
         return min(times, default=None)
 
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def starts(self) -> Mapping[str, Sequence[Start]]:
-        """Of each stage, its attempts."""
+        """Return the attempts of each stage."""
         return self.log.starts
 
     @property
@@ -156,7 +156,7 @@ class Run:
 
     @property
     def no_cost(self) -> str:
-        """Why the cost is not known; empty if it is."""
+        """Return why the cost is not known; empty if it is."""
         if self.cost is not None:
             return ""
         if self.price.hour is None:
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def step(self) -> int | None:
-        """Where the training is: its newest step with a number in the log, or what its progress bar counts."""
+        """Return the training's position: its newest step with a number in the log, or what its progress bar counts."""
         at = self.log.course.position
         steps = [one for one in (self.curves.step, at.step if at else None) if one is not None]
         return max(steps, default=None)

@@ -180,7 +180,7 @@ def _check(source: BinaryIO, file: Path, entry: Entry) -> None:
 
 
 def sha256(file: BinaryIO) -> str:
-    """Of a file's whole content."""
+    """Return the SHA-256 of a file's whole content."""
     digest, at = hashlib.sha256(), 0
     while content := os.pread(file.fileno(), BLOCK, at):
         digest.update(content)
@@ -227,7 +227,7 @@ def _is_name(name: str) -> bool:
 
 
 def _place(root: Path, name: str) -> Path:
-    """Where an entry is: never outside the folder, also not through links in it."""
+    """Return the path of an entry: never outside the folder, also not through links in it."""
     if not _is_name(name):
         raise Refused(f"the name {name[:80]!r} is not one of a file in the folder")
     file = root / name

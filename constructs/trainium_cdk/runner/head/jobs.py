@@ -107,7 +107,7 @@ def newest(cluster: Cluster, limit: int) -> list[str]:
 
 
 def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, SubmittedRecord | None]:
-    """Of each of these jobs, its submission; None if that is damaged. Without a record there is no job."""
+    """Read the submission of each of these jobs; None if it is damaged. Without a record there is no job."""
     return {id: _submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")}
 
 
@@ -230,7 +230,7 @@ def _known(
 
 
 def inactive(cluster: Cluster) -> str:
-    """Why a queue takes no jobs whose partition is inactive, and the fix."""
+    """Describe why a queue with an inactive partition takes no jobs, and the fix."""
     return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
         f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "

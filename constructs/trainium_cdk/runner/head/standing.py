@@ -65,8 +65,8 @@ def stand(folder: Path, id: str, numbers: Mapping[str, str], stage: str, rows: S
 
 
 def current(folder: Path, numbers: Mapping[str, str], stage: str) -> tuple[str, State | None]:
-    """Of the Slurm job that carries out a stage: the first of its stages that has not recorded that it completed, else its last one; and what that
-    one has recorded. Slurm's row tells of it, and of no other."""
+    """Return the current stage of a Slurm job, and its record: the first stage that has not recorded that it completed, else the last one. Slurm's
+    row tells of it, and of no other."""
     *before, last = slurm.stages_with(numbers, stage)
     for name in before:
         state = recorded(folder, name, numbers[stage])

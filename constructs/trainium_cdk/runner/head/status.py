@@ -118,7 +118,7 @@ class JobStatus:
 
     @property
     def why(self) -> str:
-        """Why it ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
+        """Return why the job ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
         member = next((one for one in self.members if one.state == self.state and one.why), None)
         return f"member {member.name}: {member.why}" if member else self.current.why
 
@@ -134,7 +134,7 @@ class JobStatus:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """Of a sweep's member, its values by their names."""
+        """Return the values of a sweep's member, by their names."""
         return self.stages[-1].values
 
     def active(self, stage: str) -> bool:

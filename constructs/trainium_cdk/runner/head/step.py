@@ -82,7 +82,7 @@ def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> list[
 
 
 def main(*words: str) -> None:
-    """On a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
+    """Run on a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     except OSError as e:

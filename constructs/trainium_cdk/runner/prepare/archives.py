@@ -32,7 +32,7 @@ class Hashed:
         return piece
 
     def digest(self) -> str:
-        """Of all of it: what was not read yet is read now."""
+        """Read the rest, and return the digest of all of it."""
         while self.read(READ):
             pass
         return self._found.hexdigest()

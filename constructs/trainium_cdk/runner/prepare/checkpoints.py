@@ -72,7 +72,7 @@ def _found(made: Checkpoints, folder: Path) -> list[Path]:
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:
-    """For comparing names by their numbers."""
+    """Return a key that compares names by their numbers."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 

@@ -23,12 +23,12 @@ class NotFetched(Exception):
 
 
 class Failed(Exception):
-    """It could not be fetched or made. A second attempt goes on from there."""
+    """Something could not be fetched or made. A second attempt continues from there."""
 
 
 @dataclass
 class Here:
-    """Where a job is prepared.
+    """The place where a job is prepared.
 
     Attributes:
         job: its folder.

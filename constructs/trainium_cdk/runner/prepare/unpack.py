@@ -21,7 +21,7 @@ TIMES, SMALL = 100, 1 << 30
 
 
 class Damaged(Exception):
-    """It is no archive, or not whole."""
+    """The file is no archive, or not whole."""
 
 
 class Member(tarfile.TarInfo):

@@ -54,7 +54,7 @@ def time_of(line: str) -> dt.datetime | None:
 
 
 def _seconds_of(line: str) -> float | None:
-    """When a line was written, in seconds since any moment. Without a date, since midnight."""
+    """Read the time of a line, in seconds since any moment. Without a date, since midnight."""
     if (at := time_of(line)) is not None:
         return at.timestamp()
     if (found := _UNIX.search(line[:1000])) is not None:
@@ -119,7 +119,7 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Where the training is: its last step, or what its progress bar counts."""
+        """Return the training's position: its last step, or what its progress bar counts."""
         last, at = self.last, self.at
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))

@@ -115,13 +115,13 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """For people, with the time in UTC."""
+        """Return the problem for people, with the time in UTC."""
         word = _WORDS.get(self.kind, self.kind)
         return f"{word} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(self.at))} UTC: {self.evidence}"
 
     @property
     def line(self) -> str:
-        """As it is written into the log."""
+        """Return the line that the runner writes into the log."""
         return f"{FOUND}{json.dumps(asdict(self), sort_keys=True)}"
 
 

@@ -380,7 +380,7 @@ class _At(NamedTuple):
 
 
 def _position(numbers: list[_Named], *, trial: bool = False) -> _At | None:
-    """Which step it is: `global_step` first, then the first step that is named, a batch of an epoch, what a progress bar counts, or an epoch."""
+    """Find the step: `global_step` first, then the first step that is named, a batch of an epoch, what a progress bar counts, or an epoch."""
     found: dict[str, _At] = {}
     epoch, epochs, first, named = None, None, 1, ""
     for index, one in enumerate(numbers):

@@ -86,7 +86,7 @@ def lower_limit(seconds: int) -> None:
 
 
 def why_stopped() -> str:
-    """Why Slurm has stopped this stage: it knows, as long as it remembers it."""
+    """Return why Slurm has stopped this stage: it knows, as long as it remembers it."""
     try:
         found = _squeue("%j\x1f%r")
     except Refused as e:

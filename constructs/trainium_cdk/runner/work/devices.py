@@ -130,7 +130,7 @@ def looks_broken(lines: str) -> bool:
 
 
 def why(lost: list[SlurmNode]) -> str:
-    """In one sentence."""
+    """Describe the device errors of lost nodes in one sentence."""
     told = [one.evidence for node in lost for one in node.findings if one.kind == DEVICE]
     return f"a device error: {'; '.join(told) or ', '.join(node.name for node in lost)}"
 

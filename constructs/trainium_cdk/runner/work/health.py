@@ -256,12 +256,12 @@ def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
 
 
 def _shape(one: Pulse) -> "tuple[bool, str]":
-    """Its last line without numbers."""
+    """Return whether a task has made a step, and its last line without numbers."""
     return one.steps > 0, re.sub(r"[\d.]+", "0", one.line)
 
 
 def _at(one: Pulse) -> str:
-    """Where a task stands, with its last line."""
+    """Describe a task's position, with its last line."""
     where = f"node {one.node}" + ("" if one.rank < 0 else f", rank {one.rank}")
     step = f" at step {one.step}" if one.step is not None else ""
     line = f", last line: {records.one_line(one.line)[:_LINE]}" if one.line else ""
@@ -361,7 +361,7 @@ def found(job: Path, stage: str) -> tuple[Finding, ...]:
 
 
 def stepped(job: Path, stage: str) -> float:
-    """When a training's last step was, in seconds since 1970; 0: there was none, or that is not known."""
+    """Return the time of a training's last step, in seconds since 1970; 0: there was none, or it is not known."""
     told = records.read(Found, _path(job, stage, "found.json"))
     return told.stepped if told else 0.0
 

@@ -172,7 +172,7 @@ class Judge:
         return None
 
     def _changed(self) -> float:
-        """When something in the folder of checkpoints changed last; 0 without one."""
+        """Return the time of the last change in the folder of checkpoints; 0 without one."""
         made = self._job.checkpoints
         return _newest_change(self._folder / made.folder) if made else 0.0
 
@@ -220,7 +220,7 @@ class Judge:
 
 
 def _newest_change(place: Path) -> float:
-    """When a file, or anything in a folder, was written last; 0 if it is not there."""
+    """Return the time of the last change of a file, or of anything in a folder; 0 if it is not there."""
     newest = 0.0
     with contextlib.suppress(OSError):
         newest = place.lstat().st_mtime

@@ -177,7 +177,7 @@ def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str
 
 
 def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
-    """By what each framework finds the compile cache. TorchNeuron passes NEURON_CC_FLAGS to the compiler, and has them in the cache's keys."""
+    """Set the variable by which a framework finds the compile cache. TorchNeuron gives NEURON_CC_FLAGS to the compiler, and has them in its keys."""
     if framework == "torch-native":
         made[_NATIVE_CACHE] = made.get(_NATIVE_CACHE) or cache
     else:

@@ -155,7 +155,7 @@ def end(node: StageNode, stage: StageSpec, ended: Ended, output: Output) -> int:
 
 
 def exit_code(stage: StageSpec, ended: Ended) -> int:
-    """Of a program that has failed."""
+    """Return the exit code of a stage that has failed."""
     if ended.why == LIMIT:
         return TIMED_OUT
     if stage.name == "precompile":

@@ -40,7 +40,7 @@ _LATE_SECONDS = 0.5  # by which Slurm's SIGTERM may reach this process after its
 
 
 class CannotStart(Exception):
-    """There is no such program, or it cannot be started; the message is for the user."""
+    """The program does not exist, or cannot be started; the message is for the user."""
 
 
 @dataclass(frozen=True)

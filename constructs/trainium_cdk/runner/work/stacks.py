@@ -81,7 +81,7 @@ def _spy(tool: str, pid: int, output: Output) -> bool:
 
 
 def _words(pid: int) -> bytes:
-    """Its words, with a space between them."""
+    """Return the words of a process, with a space between them."""
     with contextlib.suppress(OSError):
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").strip()
     return b""

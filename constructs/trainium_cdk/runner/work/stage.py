@@ -335,7 +335,7 @@ class RunningStage:
             self.signals.pause(5)
 
     def _wait_if_this_node_ends(self) -> None:
-        """As the machine shuts down, it ends this script before Slurm knows, which then starts the stage again."""
+        """Wait while this machine shuts down: it ends this script before Slurm knows, which then starts the stage again."""
         host = os.environ.get("SLURMD_NODENAME")
         if host and not allocation.are_answering(host):
             self.signals.told = 0
