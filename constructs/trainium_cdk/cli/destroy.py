@@ -114,7 +114,7 @@ def confirm(stack: str, busy: Busy) -> None:
 
 
 def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
-    """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
+    """Find the use of a stack's cluster. A cluster that cannot be reached can still be deleted. The cluster may be none of the stack's own parts."""
     from trainium_cdk.jobs.connection import connect
 
     try:
@@ -262,7 +262,7 @@ def _end_jobs(jobs: Backend, fate: Fate) -> None:
 
 
 def _in_plain_words(stack: str) -> AbstractContextManager[None]:
-    """Errors of AWS as TrnError."""
+    """Raise errors of AWS as TrnError."""
     from trainium_cdk._aws import aws_errors_as
 
     return aws_errors_as(TrnError, f"a request to AWS about {stack} or its resources failed")

@@ -344,7 +344,7 @@ def list_(
 
 
 def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:
-    """Jobs, and then those of other clients, as `trn list` shows them."""
+    """List the rows of `trn list`: jobs, and then those of other clients."""
     now = time.time()
     rows = [
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, _why(j)]
@@ -374,7 +374,7 @@ def _why(job: JobStatus) -> str:
 
 
 def echo_jobs(found: list[JobStatus]) -> None:
-    """One job as an object, several as a list."""
+    """Print one job as a JSON object, several as a list."""
     data = with_sandbox([job.to_dict() for job in found])
     echo_json(data[0] if len(data) == 1 else data)
 

@@ -47,7 +47,7 @@ def clean(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Text for one line, or one column of a table.
+    """Return the text for one line, or one column of a table.
 
     >>> line("a\\nb\\tc")
     'a b c'
@@ -194,7 +194,7 @@ def with_sandbox(data: Any) -> Any:
 
 
 def echo_json(data: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
 
 

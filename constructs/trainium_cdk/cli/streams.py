@@ -81,7 +81,7 @@ class Stream:
         return b""
 
     def _labelled(self, text: bytes) -> bytes:
-        """Whole lines, each with its member: the next piece is another member's."""
+        """Return whole lines, each with its member: the next piece is another member's."""
         if not self._label:
             return text
         *lines, self._rest = (self._rest + text).split(b"\n")

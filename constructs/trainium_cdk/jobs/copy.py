@@ -339,7 +339,7 @@ def _groups(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Errors of the files on this machine as a JobError."""
+    """Raise errors of the files on this machine as a JobError."""
     try:
         yield
     except Refused as e:

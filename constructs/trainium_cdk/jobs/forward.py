@@ -46,7 +46,7 @@ class Tunnel:
 
     @property
     def address(self) -> str:
-        """Without the path."""
+        """Return the address without the path."""
         return f"http://127.0.0.1:{self.port}/"
 
     @property

@@ -333,7 +333,7 @@ def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
 
 
 def price(fitted: Plan, catalog: Catalog) -> str:
-    """`hour_usd` in words, with how to learn it where it is not known."""
+    """Describe `hour_usd`; where it is not known, how to learn it."""
     fleet, region, usd = fitted.fleet, fitted.cluster.region, hour_usd(fitted, catalog)
     if usd is not None:
         spot = ", without spot's discount" if fleet.capacity_type == "spot" else ""

@@ -131,7 +131,7 @@ class KubernetesBackend(Backend):
         return logs.with_progress(self, made) if progress else made
 
     def _in_block(self, job: JobStatus) -> JobStatus:
-        """With the end of the capacity block in which it runs, if nothing else is said of it."""
+        """Add the end of the capacity block in which the job runs, if it has no other reason."""
         *before, last = job.stages
         block = (
             next((one for one in self.blocks[0] if one.queue == job.queue), None) if last.state == "RUNNING" else None

@@ -20,7 +20,7 @@ def list_others(
     places: Mapping[str, queue.Waits],
     everything: Sequence[Object],
 ) -> tuple[Foreign, ...]:
-    """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
+    """List other clients' jobs, newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
 
     Args:
         places: see `look.waiting`.

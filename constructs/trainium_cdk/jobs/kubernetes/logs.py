@@ -77,8 +77,7 @@ def read(
 
 
 def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
-    """With where its training stands, and what is wrong with it, by the end of its first node's log; as it was if its pod is deleted, or has not
-    begun."""
+    """Add the training's position and problems, by the end of its first node's log. The job is unchanged if its pod is deleted, or has not begun."""
     if not any(stage.name == TRAIN and stage.started for stage in job.stages):
         return job
     with contextlib.suppress(ApiError):

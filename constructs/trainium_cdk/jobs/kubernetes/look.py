@@ -186,7 +186,7 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
 
 
 def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
-    """With those of its nodes that do not respond, and those of which a device is broken. As it was, if the caller may not read nodes."""
+    """Add the job's nodes that do not respond or have a broken device. It is unchanged if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
     group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
     rows = list[Object]()
@@ -200,9 +200,9 @@ def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
 
 
 def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] | None = None) -> JobObjects:
-    """With what Kubernetes warns of, where a job that has its turn has pods that are not created (a quota of the namespace, a webhook that
-    refuses them or does not answer), or that do not start (a volume, a network, an image that they do not get). As it was, if the caller
-    may not read events. Default for `warnings`: they are read."""
+    """Add Kubernetes' warnings to a job that has its turn and has pods that are not created (a quota of the namespace, a webhook that refuses them or
+    does not answer), or do not start (a volume, a network, an image that they do not get). It is unchanged if the caller may not read events. Default
+    for `warnings`: they are read."""
     name, waits, job = names.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
     task, batch, count = names.TRAIN, names.train_job(job), status.described(seen.job)["nodes"]
     if waits:

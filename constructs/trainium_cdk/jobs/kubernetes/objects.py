@@ -221,7 +221,7 @@ class _Made:
         return {**made, "spec": rules}
 
     def release(self) -> dict[str, str]:
-        """Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, it is not in the queue."""
+        """Return the labels that let a JobSet into its queue. Not while `prepare` runs: Kueue asks for nodes for all pods before any starts."""
         if "prepare" in self.stages:
             return {names.AFTER_LABEL: names.prepare_job(self.name)}
         if other := self.fitted.job.after:
@@ -386,7 +386,7 @@ def _container(
 
 
 def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
-    """All containers but the last one run one after the other, before it."""
+    """Return a pod with these stages. All containers but the last one run one after the other, before it."""
     cluster = given.cluster
     mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
     folder = f"{cluster.shared_dir}/{cluster.folder}"

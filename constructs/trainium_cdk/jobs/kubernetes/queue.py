@@ -166,7 +166,7 @@ def taken(workload: Object | None, waits: Waits | None = None) -> str:
 
 
 def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
-    """Kueue's reason with nodes for devices.
+    """Return Kueue's reason with nodes for devices.
 
     >>> in_nodes("couldn't assign flavors to pod set train: insufficient unused quota for aws.amazon.com/neuron in flavor trn, 48 more needed", {"trn": 16})
     'it lacks 3 nodes of trn'
@@ -266,7 +266,7 @@ def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], de
 
 
 def _of_workload(workload: Object, group: str) -> int:
-    """Devices of a node group that it has."""
+    """Count the devices of a node group that a Workload has."""
     sets = workload["status"]["admission"].get("podSetAssignments") or []
     return sum(
         _whole(str(one.get("resourceUsage", {}).get(resource, "0")))
@@ -277,7 +277,7 @@ def _of_workload(workload: Object, group: str) -> int:
 
 
 def _of_queue(queue: Object, group: str) -> int:
-    """Devices of a node group that its Workloads have."""
+    """Count the devices of a node group that a queue's Workloads have."""
     flavors = queue.get("status", {}).get("flavorsReservation") or []
     return sum(
         _whole(str(resource.get("total") or "0"))

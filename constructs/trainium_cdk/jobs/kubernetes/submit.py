@@ -87,7 +87,7 @@ class Submitter:
         return _name(self.objects.jobs[0])
 
     def _place_runner(self) -> None:
-        """Once for each version. Whoever may change it could run programs in all jobs: so it is compared."""
+        """Place the runner once for each version, and compare it: whoever may change it could run programs in all jobs."""
         wanted, there = self.objects.runner, None
         for _ in range(2):
             if there := self.api.find("ConfigMap", _name(wanted)):
@@ -205,7 +205,7 @@ class Submitter:
         return any(not status.status(one).done or status.alive(one.pods) for one in seen)
 
     def _broken_off(self) -> None:
-        """After Ctrl-C the job exists completely, or not at all."""
+        """Undo a submission after Ctrl-C: the job then exists completely, or not at all."""
         self.sleep(_SETTLING_SECONDS)
         with contextlib.suppress(TrnError):
             self._undo()

@@ -61,7 +61,7 @@ class Run:
         self._take(self.log.close())
 
     def _take(self, records: Sequence[tuple[str, Record]]) -> None:
-        """Steps of other stages than `train` are trials, and not of the training."""
+        """Take the records of the training. Steps of other stages than `train` are trials."""
         for stage, record in records:
             if isinstance(record, (Step, Evaluation)) and stage == "train":
                 before, at = self.curves.step, self.curves.add(record)
@@ -312,7 +312,7 @@ def of_members(
 
 
 def _read(jobs: Backend, run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
-    """`logs`: whole ones that were read before, by stage."""
+    """Read a job's logs. `logs`: whole ones that were read before, by stage."""
     run.take = take
     for stage in begun(run.status):
         if stage == "prepare":

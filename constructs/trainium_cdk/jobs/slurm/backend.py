@@ -251,7 +251,7 @@ class SlurmBackend(Backend):
         local: int = 0,
         patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
-        """Through a step of the job. Arguments and errors as of `Backend.forward`."""
+        """Forward a port through a step of the job. Arguments and errors as of `Backend.forward`."""
         from trainium_cdk.jobs.slurm import tunnels
 
         return tunnels.forward(self, id, node, rank, port, local, patience)
@@ -330,7 +330,7 @@ def with_type(node: Node, cluster: SlurmCluster) -> Node:
 
 
 def _explained(stage: Stage) -> Stage:
-    """With what an error of EC2 means."""
+    """Add the meaning of an error of EC2 to a stage's reason."""
     found = _EC2.search(stage.reason) if stage.state == "PENDING" else None
     if found is None:
         return stage

@@ -46,7 +46,7 @@ def status(cluster: Cluster, given: Status) -> JobStatus:
 
 
 def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
-    """With where its training stands, by the end of its log."""
+    """Add the training's position, by the end of the job's log."""
     if job.members or not any(stage.name == "train" and stage.started for stage in job.stages):
         return job
     return replace(job, progress=one_line(progress(log_files.read_end(cluster, job.id, "train", _END))))

@@ -130,7 +130,7 @@ def ask(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> Asked:
 
 
 def with_rows(rows: Iterable[slurm.Row]) -> Asked:
-    """These rows, and if one of them waits, what the nodes are that it may wait for."""
+    """Return these rows, and if one of them waits, the nodes that it may wait for."""
     rows, by_number = tuple(rows), dict[str, list[slurm.Row]]()
     for row in rows:
         by_number.setdefault(row.number, []).append(row)
@@ -180,7 +180,7 @@ def describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, aske
 
 
 def of_rows(rows: Iterable[slurm.Row], cluster: Cluster, asked: Asked) -> list[JobStatus]:
-    """Jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
+    """List jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
     groups: dict[tuple[int, str], list[slurm.Row]] = {}
     for row in rows:
         if ID.fullmatch(row.id):
@@ -280,7 +280,7 @@ def _stage(folder: Path, id: str, name: str, numbers: Mapping[str, str], asked: 
 
 
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
-    """With what has failed first, if it ended badly; with what is wrong, while it trains."""
+    """Add the first failure to a stage that ended badly; while it trains, its problems."""
     if name == "train" and stage.state == "RUNNING":
         block = blocks.of_nodes(folder.parent, stage.nodes)
         stage = replace(stage, reason=stage.reason or (block.text if block and time.time() < block.ends else ""))

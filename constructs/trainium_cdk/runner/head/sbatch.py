@@ -87,13 +87,13 @@ def script(runner: str, folder: Path, stages: Sequence[StageSpec]) -> str:
 
 
 def _is_dependency(option: str) -> bool:
-    """sbatch takes a beginning for the whole."""
+    """Return whether sbatch reads an option as --dependency: it takes a beginning for the whole."""
     name = option[2:].partition("=")[0]
     return len(name) > 2 and _DEPENDENCY.startswith(name)
 
 
 def clock(seconds: int) -> str:
-    """Hours, minutes and seconds, as sbatch reads them.
+    """Return hours, minutes and seconds, as sbatch reads them.
 
     >>> clock(90), clock(129_600)
     ('0:01:30', '36:00:00')

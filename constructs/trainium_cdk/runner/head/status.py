@@ -66,7 +66,7 @@ class Stage:
         return last_step(now - self.stepped) if self.stepped and self.state == "RUNNING" else ""
 
     def with_findings(self, findings: tuple[Finding, ...]) -> "Stage":
-        """With what is wrong with it, if it runs. That it hangs is its reason."""
+        """Add the problems of a stage that runs. A hang is its reason."""
         if self.state != "RUNNING" or not findings:
             return self
         hangs = next((one.text for one in findings if one.kind == "hang"), "")
@@ -97,7 +97,7 @@ class JobStatus:
     """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
 
     def member(self, index: str) -> "Optional[JobStatus]":
-        """One member of an array, as a job of its own; None if it has no such member."""
+        """Return a member of an array, as a job of its own; None if it has no such member."""
         found = next((member for member in self.members if member.name == index), None)
         if found is None:
             return None
@@ -146,7 +146,7 @@ class JobStatus:
         return all(s.state == "COMPLETED" for s in (*self.stages, *self.members))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for `--json`."""
+        """Return plain data, for `--json`."""
         return {
             **asdict(self),
             "stages": [asdict(s) for s in self.stages],
@@ -242,7 +242,7 @@ def of_members(number: str, members: Sequence[Stage]) -> Stage:
 
 
 def _count(state: str, members: Sequence[Stage]) -> str:
-    """`2 failed (3: lr=1e-4, 7: lr=3e-4)`: how many, and of those that did not end well, which."""
+    """Describe the members in a state, as `2 failed (3: lr=1e-4, 7: lr=3e-4)`: the number, and those that did not end well."""
     text = f"{len(members)} {state.lower().replace('_', ' ')}"
     if state in _ORDER:
         return text

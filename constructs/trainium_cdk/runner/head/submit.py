@@ -204,7 +204,7 @@ def _undo(job: JobSpec, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(cluster: Cluster, id: str) -> Iterator[None]:
-    """One submission of an id at a time, also from two clients at once."""
+    """Allow one submission of an id at a time, also from two clients at once."""
     name = hashlib.sha256(id.encode()).hexdigest()[:2]
     with (cluster.jobs / ".locks" / name).open("w") as lock:
         until = time.monotonic() + LOCK_SECONDS

@@ -30,7 +30,7 @@ def canonical(name: str) -> str:
 
 
 def describe() -> Any:
-    """This Python: all that decides what an environment on top of it is, and the packages that nothing replaces."""
+    """Describe this Python: all that decides what an environment on top of it is, and the packages that nothing replaces."""
     found = [d for d in distributions() if d.metadata["Name"]]
     there = {canonical(d.metadata["Name"]): d.version for d in reversed(found)}  # of two, the first is imported
     return {

@@ -156,7 +156,7 @@ class Course:
         return step._replace(step=at.step, total_steps=at.total_steps, seconds=at.seconds)
 
     def _rated(self, step: Step) -> Step:
-        """Without the rate of a bar that has not counted enough steps of its own since it jumped."""
+        """Remove the rate of a bar that has not counted enough steps of its own since it jumped."""
         now = step.step or 0
         before, since = self._bars.get(step.total_steps, (-1, -_OWN))
         since = now if before == 0 and now > _JUMP else since if now >= before else -_OWN
@@ -174,7 +174,7 @@ class Course:
         return _BEST[form] == self._form and by == self._by and rank in ("", self._rank)
 
     def _completed(self, step: Step, text: str) -> Step:
-        """With what the line does not tell: the last step, the time of a step by time stamps, the throughput of both."""
+        """Add the facts that the line does not tell: the last step, the time of a step by time stamps, the throughput of both."""
         seconds, now, at = step.seconds, _seconds_of(text), step.step
         if now is not None and at is not None:
             then, since = self._stamp or (now, at)

@@ -375,7 +375,7 @@ def progress(end: bytes) -> str:
 
 
 def look(end: bytes) -> tuple[str, tuple[Finding, ...]]:
-    """`progress`, and what is wrong with the training, by the end of its log."""
+    """Return `progress`, and the problems of the training, by the end of its log."""
     log = JobLog(Lines())
     log.feed(_TRAIN, end)
     log.close()

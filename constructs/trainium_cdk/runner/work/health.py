@@ -152,7 +152,7 @@ class Tried:
         return max(TIMES * self.usual, SLACK * max(self.longest, self.first))
 
     def took(self, run: str, seconds: float) -> "Tried":
-        """With so many seconds of this run."""
+        """Add so many seconds of this run."""
         if run == self.run:
             return dataclasses.replace(self, seconds=max(self.seconds, seconds))
         return dataclasses.replace(self, run=run, seconds=seconds, before=self.spent)
@@ -234,8 +234,8 @@ def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[F
 
 
 def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
-    """With the tasks that are behind: those at the lowest step, where they tell different ones; else those whose last line is unlike that of most,
-    and those that have printed nothing for longest."""
+    """Describe a hang with the tasks that are behind. If tasks tell different steps, those at the lowest; else those whose last line is unlike that
+    of most, and those that have printed nothing for longest."""
     steps = [one.step for one in heard if one.step is not None and one.steps]
     low, high = (min(steps), max(steps)) if steps else (0, 0)
     if low < high:
@@ -309,7 +309,7 @@ def act(
 
 
 def _learnt(pulses: Sequence[Pulse], tried: Tried) -> Tried:
-    """With what this attempt has learnt."""
+    """Add the times that this attempt has learnt."""
     known = [one for one in pulses if one.steps]
     return dataclasses.replace(
         tried,

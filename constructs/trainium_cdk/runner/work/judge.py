@@ -145,7 +145,7 @@ class Judge:
             self._show(found)
 
     def _sure(self, found: Sequence[Finding]) -> list[Finding]:
-        """Without nodes that only have looked at another moment than those that go on."""
+        """Remove nodes that have only looked at another moment than the others."""
         self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in found}
         return [one for one in found if one.kind != STRAGGLER or self._seen[one.key] >= _SURE]
 
@@ -182,7 +182,7 @@ class Judge:
     # --- what is ordered ----------------------------------------------------------------------------------------------------------------
 
     def give(self, order: Order) -> None:
-        """All nodes find it at their next look. A run that ends as a failure has its reason first."""
+        """Give an order: all nodes find it at their next look. A run that ends as a failure has its reason first."""
         if order.do == health.RESTART:
             why = f"restart {self._tried.restarts} of at most {health.RESTARTS} without a new step: {order.why}"
             self._tried = dataclasses.replace(self._tried, why=why, at=order.at)

@@ -240,7 +240,7 @@ def read_variables() -> Mapping[str, str]:
 
 
 def read_given(path: Path) -> Any:
-    """Kubernetes mounts files as links, below folders that it replaces."""
+    """Read a JSON file that Kubernetes mounts: as a link, below folders that it replaces."""
     return read_json(path.resolve())
 
 

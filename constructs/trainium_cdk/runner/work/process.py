@@ -274,7 +274,7 @@ class Running:
                 os.killpg(pid, how)
 
     def obey(self) -> None:
-        """They are ordered to end: their exit codes mean nothing."""
+        """Note that the programs are ordered to end: their exit codes mean nothing."""
         if not (self.why or self._ending):
             self.why = ORDERED
 

@@ -167,7 +167,7 @@ class Progress:
         self.free = now if self.compiles else self.free
 
     def _was_quiet(self, now: float) -> None:
-        """Before the first step, nothing was seen until now."""
+        """Note that nothing was seen until now, before the first step."""
         self.quiet = max(self.quiet, now - max(self.began, self.free))
 
     def _find_phase(self, lines: Sequence[str]) -> None:
@@ -280,7 +280,7 @@ class Watcher:
         self._write(progress.pulse(self._node, self._task))
 
     def _told(self) -> list[Path]:
-        """Files of the program's own. A node may have cleaned its folder of temporary files since."""
+        """List the program's own files. A node may have cleaned its folder of temporary files since."""
         with contextlib.suppress(OSError):
             return sorted(self._place.iterdir()) if self._place else []
         return []

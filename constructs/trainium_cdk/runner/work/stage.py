@@ -217,7 +217,7 @@ class RunningStage:
         return 0 < most < int(os.environ.get("SLURM_RESTART_COUNT") or 0) - blocks.left(self.own).count
 
     def _launch(self, variables: dict[str, str], *options: str) -> int:
-        """Once on each node, or more often; the whole stage ends as soon as one fails."""
+        """Start the stage once on each node, or more often. It ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
         number = 1 if self.stage.batch else nodes * self.stage.processes
         judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment, self._leave_block)
