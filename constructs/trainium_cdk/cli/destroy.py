@@ -203,16 +203,16 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> 
         raise typer.Exit(1)
 
 
-def plan(found: Survey, fate: str) -> list[str]:
+def plan(survey: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
     from trainium_cdk.operations.teardown.traces import TRACES
 
-    owner = found.owner
-    if found.deleted:
+    owner = survey.owner
+    if survey.deleted:
         lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
     else:
-        lines = [f"{number}. {step}" for number, step in enumerate(_steps(found, fate), 1)]
-    lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
+        lines = [f"{number}. {step}" for number, step in enumerate(_steps(survey, fate), 1)]
+    lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in survey.kept)
     if owner.engine and (shared := TRACES[owner.engine].shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")
     return lines
@@ -225,9 +225,9 @@ def _steps(found: Survey, fate: str) -> Iterator[str]:
     yield "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
 
 
-def conclusion(found: Survey, report: RemovalReport) -> list[str]:
+def conclusion(survey: Survey, report: RemovalReport) -> list[str]:
     """The result as lines of text."""
-    stack = found.owner.stack
+    stack = survey.owner.stack
     lines = [f"kept, as configured: {k.type} {k.id}; it costs money" for k in report.kept]
     lines += [f"left: {what}: {why}" for what, why in report.left]
     if report.deleted and not report.left:

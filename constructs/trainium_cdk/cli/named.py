@@ -88,11 +88,11 @@ def _by_beginning(jobs: Backend, given: str, unknown: UnknownJob) -> str:
     return found[0]
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(given: str, names: Iterable[str]) -> str:
     """The end of a sentence, with a question that has similar names; empty if there are none. See `end_of_sentence`."""
     import difflib
 
-    return meant_one_of(difflib.get_close_matches(given, list(known), n=2))
+    return meant_one_of(difflib.get_close_matches(given, list(names), n=2))
 
 
 def regions(given: str, known: Iterable[str]) -> list[str]:
@@ -125,14 +125,14 @@ def end_of_sentence(hint: str) -> str:
     return hint or "."
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> str:
+def unknown(what: str, given: str, names: Iterable[str]) -> str:
     """A message: there is nothing of a name, what is similar, and what there is.
 
     >>> unknown("the catalogue has no instance type", "trn1.2", ["trn1.2xlarge"])
     "the catalogue has no instance type 'trn1.2'. Did you mean trn1.2xlarge? Use trn1.2xlarge"
     """
-    known = list(known)
-    return f"{what} {given[:80]!r}{did_you_mean(given[:80], known) or '.'} Use {', '.join(known)}"
+    names = list(names)
+    return f"{what} {given[:80]!r}{did_you_mean(given[:80], names) or '.'} Use {', '.join(names)}"
 
 
 def length(seconds: float | None) -> str:

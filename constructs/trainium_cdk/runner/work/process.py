@@ -218,21 +218,21 @@ class Running:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, one: ProgramStart, into: int) -> None:
+    def start(self, program: ProgramStart, into: int) -> None:
         if self.why:
             return
         try:
             made = subprocess.Popen(
-                one.words,
-                cwd=one.folder,
-                env=one.variables,
+                program.words,
+                cwd=program.folder,
+                env=program.variables,
                 stdin=subprocess.DEVNULL,
                 stdout=into,
                 stderr=into,
                 start_new_session=True,
             )
         except (OSError, ValueError) as e:
-            what = getattr(e, "filename", None) or one.words[0]
+            what = getattr(e, "filename", None) or program.words[0]
             raise CannotStart(f"{what} cannot be started: {getattr(e, 'strerror', None) or e}") from None
         made.returncode = 0  # `wait` waits for it
         self.left.add(made.pid)
