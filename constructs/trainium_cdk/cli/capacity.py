@@ -131,7 +131,7 @@ def _note(way: Way) -> str:
 
 
 def _prices(quotes: Mapping[str, Quote]) -> Iterator[str]:
-    """Where the on-demand prices come from."""
+    """Describe the sources of the on-demand prices."""
     sources: dict[str, list[str]] = {}
     for region, quote in quotes.items():
         source = f"{quote.source} {quote.date}".strip() or f"unknown ({CALCULATOR})"

@@ -117,7 +117,7 @@ def _log_controller(environment: Environment, engines: Sequence[str]) -> None:
 
 
 def _echo_each(found: list[Any]) -> None:
-    """One stack's as an object, several as a list."""
+    """Print the findings as JSON: of one stack as an object, of several as a list."""
     echo_json(found[0] if len(found) == 1 else found)
 
 

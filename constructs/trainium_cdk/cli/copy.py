@@ -81,7 +81,7 @@ def cp(
 def _planned(
     jobs: Backend, source: str, target: str, image: str | None, bar: ProgressBar
 ) -> tuple[CopyPlan, Callable[[CopyPlan], None]]:
-    """What is to be copied, and what copies it."""
+    """Plan a copy. Return the plan, and the function that carries it out."""
     from trainium_cdk.jobs.bucket_copy import BucketCopy
 
     copy = BucketCopy(jobs, image=image, progress=bar.add)
@@ -116,7 +116,7 @@ def log_plan(plan: CopyPlan) -> None:
 
 
 def _remote(text: str) -> tuple[str, str] | None:
-    """What is before and after the colon of a path on the cluster; None for a path of this machine."""
+    """Split a path on the cluster at its colon. Return the texts before and after it; None for a path of this machine."""
     place, colon, path = text.partition(":")
     if text.startswith(SCHEME):
         return None

@@ -117,7 +117,7 @@ def _total(made: Estimate, name: str) -> str:
 
 
 def _marked(made: Iterable[Estimate]) -> Iterator[str]:
-    """What the marks mean, a line for each."""
+    """Explain the marks of the table, one line each."""
     used = {name: quote for one in made for name, quote in one["quotes"].items() if quote["usd"] is not None}
     if quoted := sorted(name for name, quote in used.items() if quote["secondary"]):
         yield f"* read on AWS's page by others, and quoted by them: {', '.join(quoted)}"

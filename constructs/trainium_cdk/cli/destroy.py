@@ -84,7 +84,7 @@ def destroy(
 
 @dataclass
 class Busy:
-    """Who uses the cluster.
+    """The jobs that use a cluster.
 
     Attributes:
         backend: the way to its jobs; None if it cannot be reached, or has none.
@@ -114,7 +114,7 @@ def confirm(stack: str, busy: Busy) -> None:
 
 
 def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
-    """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
+    """Find the use of a stack's cluster. A cluster that cannot be reached can still be deleted. The cluster may be none of the stack's own parts."""
     from trainium_cdk.jobs.connection import connect
 
     try:
@@ -129,7 +129,7 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
 
 
 def used(backend: Backend, me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:
-    """Whose jobs run or wait on a cluster, of all its teams.
+    """Find the jobs that run or wait on a cluster, of all its teams.
 
     Args:
         me, waits: as of `occupants`.
@@ -203,16 +203,16 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> 
         raise typer.Exit(1)
 
 
-def plan(found: Survey, fate: str) -> list[str]:
+def plan(survey: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
     from trainium_cdk.operations.teardown.traces import TRACES
 
-    owner = found.owner
-    if found.deleted:
+    owner = survey.owner
+    if survey.deleted:
         lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
     else:
-        lines = [f"{number}. {step}" for number, step in enumerate(_steps(found, fate), 1)]
-    lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
+        lines = [f"{number}. {step}" for number, step in enumerate(_steps(survey, fate), 1)]
+    lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in survey.kept)
     if owner.engine and (shared := TRACES[owner.engine].shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")
     return lines
@@ -225,9 +225,9 @@ def _steps(found: Survey, fate: str) -> Iterator[str]:
     yield "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
 
 
-def conclusion(found: Survey, report: RemovalReport) -> list[str]:
+def conclusion(survey: Survey, report: RemovalReport) -> list[str]:
     """The result as lines of text."""
-    stack = found.owner.stack
+    stack = survey.owner.stack
     lines = [f"kept, as configured: {k.type} {k.id}; it costs money" for k in report.kept]
     lines += [f"left: {what}: {why}" for what, why in report.left]
     if report.deleted and not report.left:
@@ -262,7 +262,7 @@ def _end_jobs(jobs: Backend, fate: Fate) -> None:
 
 
 def _in_plain_words(stack: str) -> AbstractContextManager[None]:
-    """Errors of AWS as TrnError."""
+    """Raise errors of AWS as TrnError."""
     from trainium_cdk._aws import aws_errors_as
 
     return aws_errors_as(TrnError, f"a request to AWS about {stack} or its resources failed")

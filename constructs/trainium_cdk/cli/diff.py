@@ -76,8 +76,8 @@ def diff(
 
 
 def servers(stack: str, environment: Environment, aws: Aws | None = None) -> list[str]:
-    """Where the quota of ordinary instances does not suffice for what the stack needs at most after the update. CloudFormation would not
-    notice: it creates a queue whose nodes cannot start."""
+    """List the quotas of ordinary instances that do not suffice for the most that the stack needs after the update. CloudFormation would not notice:
+    it creates a queue whose nodes cannot start."""
     from trainium_cdk import engines
     from trainium_cdk.checks.live import Aws as Connection
     from trainium_cdk.checks.live import CheckTarget
@@ -92,7 +92,7 @@ def servers(stack: str, environment: Environment, aws: Aws | None = None) -> lis
 
 
 def _staying(name: str, region: str | None) -> list[str]:
-    """What a renamed environment, or one in another region, leaves behind: the stacks of the same engine."""
+    """Describe the stacks of the same engine that stay after an environment is renamed, or moved to another region."""
     import boto3
 
     from trainium_cdk import engines

@@ -1,4 +1,4 @@
-"""What `trn logs` prints of a log: its last lines, those since a time."""
+"""Filters of `trn logs`: the last lines of a log, or the lines since a time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LineFilter:
         return self._kept([line + b"\n" for line in lines])
 
     def close(self) -> bytes:
-        """What is left at the log's end."""
+        """Return the lines that are left at the log's end."""
         rest, self._rest = self._rest, b""
         kept = self._kept([rest] if rest else [])
         return kept if self._last is None else b"".join(self._last)

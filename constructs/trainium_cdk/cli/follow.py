@@ -344,7 +344,7 @@ def list_(
 
 
 def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:
-    """Jobs, and then those of other clients, as `trn list` shows them."""
+    """List the rows of `trn list`: jobs, and then those of other clients."""
     now = time.time()
     rows = [
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, _why(j)]
@@ -367,24 +367,24 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
 
 
 def _why(job: JobStatus) -> str:
-    """Why a job waits, or failed; how long ago its last step was."""
+    """Describe why a job waits, or failed, and the time since its last step."""
     both = [job.current.reason, job.why] if job.members else [job.why or job.current.reason]
     both.append(job.stages[-1].last_step(time.time()))
     return "; ".join(filter(None, both))
 
 
-def echo_jobs(found: list[JobStatus]) -> None:
-    """One job as an object, several as a list."""
-    data = with_sandbox([job.to_dict() for job in found])
+def echo_jobs(jobs: list[JobStatus]) -> None:
+    """Print one job as a JSON object, several as a list."""
+    data = with_sandbox([job.to_dict() for job in jobs])
     echo_json(data[0] if len(data) == 1 else data)
 
 
-def show(found: JobStatus) -> None:
+def show(job: JobStatus) -> None:
     log_if_sandbox()
-    batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
-    values = f"; {shown_values(found.values)}" if found.values else ""
-    first = f"{found.id}: {found.state}{values}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
-    log(output.line(f"{first}; {found.directory}"))
+    batch = f", global batch size {job.global_batch_size}" if job.global_batch_size else ""
+    values = f"; {shown_values(job.values)}" if job.values else ""
+    first = f"{job.id}: {job.state}{values}; {job.nodes} x {job.instance_type} in queue {job.queue}{batch}"
+    log(output.line(f"{first}; {job.directory}"))
     now = time.time()
     rows = [
         [
@@ -396,17 +396,17 @@ def show(found: JobStatus) -> None:
             s.nodes,
             s.reason,
         ]
-        for s in found.stages
+        for s in job.stages
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
-    if stands := ", ".join(filter(None, (found.progress, found.stages[-1].last_step(now)))):
+    if stands := ", ".join(filter(None, (job.progress, job.stages[-1].last_step(now)))):
         log(output.line(stands))
-    log_findings(found)
-    if found.members:
-        names = list(dict.fromkeys(name for m in found.members for name in m.values))
+    log_findings(job)
+    if job.members:
+        names = list(dict.fromkeys(name for m in job.members for name in m.values))
         rows = [
-            [f"{found.id}/{m.name}", *(m.values.get(name, "") for name in names), m.state, clock(m.started), m.nodes, "; ".join(filter(None, (m.reason, m.last_step(now))))]
-            for m in found.members
+            [f"{job.id}/{m.name}", *(m.values.get(name, "") for name in names), m.state, clock(m.started), m.nodes, "; ".join(filter(None, (m.reason, m.last_step(now))))]
+            for m in job.members
         ]  # fmt: skip
         table("", ["member", *names, "state", "started", "nodes", "reason"], rows)
 

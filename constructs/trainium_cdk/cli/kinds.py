@@ -59,7 +59,7 @@ def kinds(
 
 
 def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Which of these kinds need a framework that AWS has ended, and the kinds that stay."""
+    """Describe the kinds that need a framework that AWS has ended, and the kinds that stay."""
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.catalog.models import TITLES
 
@@ -71,7 +71,7 @@ def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _recommended() -> dict[str, tuple[list[str], str]]:
-    """By kind, those for the newest instance types first: the types and families that AWS recommends it for, and an example."""
+    """Return the types and families that AWS recommends, and an example, by kind: those for the newest instance types first."""
     from trainium_cdk.catalog import Catalog
 
     found: dict[str, tuple[list[str], str]] = {}

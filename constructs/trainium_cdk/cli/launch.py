@@ -126,7 +126,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path, *, y
 
 
 def _price(id: str, env: Environment, file: Path) -> str:
-    """What the stack would cost, as the end of a sentence; empty for a stack that is not of an engine."""
+    """Describe the cost of a stack, as the end of a sentence; empty for a stack of no engine."""
     from trainium_cdk.checks.live import CheckTarget as Described
     from trainium_cdk.checks.live.cost import cost, total
 

@@ -24,12 +24,12 @@ _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def is_full_id(given: str) -> bool:
-    """Whether it is an id with a token that `trn` made, and so no beginning of another one."""
+    """Return whether the text is a complete id, with a token that `trn` made. It is then no prefix of another id."""
     return _WHOLE.fullmatch(given) is not None
 
 
 def is_of_job(given: str) -> bool:
-    """Whether it can only name a job, as no stack has such a name."""
+    """Return whether the text can only name a job. No stack has such a name."""
     return given == LATEST or is_full_id(given) or ("/" in given and not given.startswith("arn:"))
 
 
@@ -55,7 +55,7 @@ def resolve_id(jobs: Backend, given: str) -> str:
 
 
 def as_given(jobs: Backend, given: str) -> str:
-    """What a method of the backend takes for a job that is named as for `resolve_id`: on Slurm the same, which its own request resolves."""
+    """Return the id that a method of the backend takes, for a job named as in `resolve_id`. On Slurm each request resolves the text itself."""
     return given if jobs.names_jobs else resolve_id(jobs, given)
 
 
@@ -88,11 +88,11 @@ def _by_beginning(jobs: Backend, given: str, unknown: UnknownJob) -> str:
     return found[0]
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(given: str, names: Iterable[str]) -> str:
     """The end of a sentence, with a question that has similar names; empty if there are none. See `end_of_sentence`."""
     import difflib
 
-    return meant_one_of(difflib.get_close_matches(given, list(known), n=2))
+    return meant_one_of(difflib.get_close_matches(given, list(names), n=2))
 
 
 def regions(given: str, known: Iterable[str]) -> list[str]:
@@ -125,14 +125,14 @@ def end_of_sentence(hint: str) -> str:
     return hint or "."
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> str:
+def unknown(what: str, given: str, names: Iterable[str]) -> str:
     """A message: there is nothing of a name, what is similar, and what there is.
 
     >>> unknown("the catalogue has no instance type", "trn1.2", ["trn1.2xlarge"])
     "the catalogue has no instance type 'trn1.2'. Did you mean trn1.2xlarge? Use trn1.2xlarge"
     """
-    known = list(known)
-    return f"{what} {given[:80]!r}{did_you_mean(given[:80], known) or '.'} Use {', '.join(known)}"
+    names = list(names)
+    return f"{what} {given[:80]!r}{did_you_mean(given[:80], names) or '.'} Use {', '.join(names)}"
 
 
 def length(seconds: float | None) -> str:
@@ -153,12 +153,12 @@ def length(seconds: float | None) -> str:
 
 
 def age(job: JobStatus) -> str:
-    """How long ago it was submitted; empty if that is not known."""
+    """Return the time since the job was submitted; empty if it is not known."""
     return length(time.time() - job.submitted) if job.submitted else ""
 
 
 def duration(job: JobStatus) -> str:
-    """From the start of its first stage to the end of its last one, or to now; empty if that is not known."""
+    """Return the time from a job's start to the end of its last stage, or to now; empty if it is not known."""
     begun = [stage.started for stage in job.stages if stage.started]
     if not begun or (job.done and any(stage.started and not stage.ended for stage in job.stages)):
         return ""
@@ -166,7 +166,7 @@ def duration(job: JobStatus) -> str:
 
 
 def took(stage: Stage, now: float) -> str:
-    """How long it took, or has taken so far; empty if that is not known."""
+    """Return the duration of a stage, up to now while it runs; empty if it is not known."""
     from trainium_cdk.jobs.status import ACTIVE
 
     end = now if stage.state in ACTIVE else stage.ended

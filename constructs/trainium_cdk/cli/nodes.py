@@ -85,7 +85,7 @@ def list_(
 
 
 def together(prices: Sequence[float | None]) -> str:
-    """What nodes cost together; None: an unknown price.
+    """Add up the prices of nodes, and describe the sum. None: an unknown price.
 
     >>> together([21.5, 21.5]), together([21.5, None])
     ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; see https://calculator.aws/)')

@@ -106,7 +106,7 @@ def _as_whom(ctx: typer.Context, param: typer.CallbackParam, value: str | None) 
 
 
 def _cluster_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """--stack comes before TRN_CLUSTER. It is read before this option."""
+    """Ignore TRN_CLUSTER if --stack is given, which is read before this option."""
     sources = [ctx.get_parameter_source(name) for name in ("stack", param.name or "")]
     named, of_file = (source.name if source else "" for source in sources)
     return None if (named, of_file) == ("COMMANDLINE", "ENVIRONMENT") else value

@@ -1,4 +1,4 @@
-"""What commands print and write: messages to standard error, results to standard output or a file.
+"""Output of commands: messages to standard error, results to standard output or a file.
 
 Control characters of untrusted text (logs, job files, responses of AWS) are removed before it is shown on a terminal, which obeys them: text can
 set the clipboard (OSC 52) and the title, move the cursor over other lines, and change the order of letters.
@@ -47,7 +47,7 @@ def clean(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Text for one line, or one column of a table.
+    """Return the text for one line, or one column of a table.
 
     >>> line("a\\nb\\tc")
     'a b c'
@@ -56,7 +56,7 @@ def line(text: str) -> str:
 
 
 def draws(stream: TextIO) -> bool:
-    """Whether it is a terminal that can move its cursor: one of an editor (`TERM=dumb`) shows lines alone."""
+    """Return whether the stream is a terminal that can move its cursor. A terminal in an editor (`TERM=dumb`) only shows lines."""
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
@@ -194,7 +194,7 @@ def with_sandbox(data: Any) -> Any:
 
 
 def echo_json(data: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
 
 

@@ -59,7 +59,7 @@ def _ours(file: Path) -> bool:
 
 
 def _configuration() -> dict[str, Any]:
-    """Of cdk.json: the app runs with this Python, and with the CDK's feature flags with which the stacks are tested."""
+    """Return the content of cdk.json. The app runs with this Python, and with the CDK's feature flags with which the stacks are tested."""
     return {"//": f"{_MARK}.", "app": f"{printed(_python())} app.py", "context": flags()}
 
 

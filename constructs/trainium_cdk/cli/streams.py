@@ -1,4 +1,4 @@
-"""What `trn logs` prints of the log of a job, or of each member of an array."""
+"""Output of `trn logs` for a job, or for each member of an array."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stream:
         self._stage, self._rest = "", b""
 
     def feed(self, stage: str, data: bytes) -> bytes:
-        """What is printed of a piece."""
+        """Return the output for the next piece of a log."""
         self._stage = stage
         text = self._filters.feed(data) if self._filters else data
         if self._metrics:
@@ -55,7 +55,7 @@ class Stream:
         return self._labelled(text)
 
     def end_stage(self) -> bytes:
-        """What is left of a stage: its last line may have no end."""
+        """Return the rest of a stage's output: its last line may have no line break."""
         text = self._filters.close() if self._filters else b""
         if self._metrics:
             return self._as_json([*self._selected.feed(self._stage, text), *self._selected.close()])
@@ -64,7 +64,7 @@ class Stream:
         return text + (self._label + rest + b"\n" if rest else b"")
 
     def end(self) -> bytes:
-        """What is printed at the end of the log: the last metrics, where only these are wanted."""
+        """Close the log. Return the last metrics, if only these are wanted."""
         self.log.close()
         return b"".join(self._last or ())
 
@@ -81,7 +81,7 @@ class Stream:
         return b""
 
     def _labelled(self, text: bytes) -> bytes:
-        """Whole lines, each with its member: the next piece is another member's."""
+        """Return whole lines, each with its member: the next piece is another member's."""
         if not self._label:
             return text
         *lines, self._rest = (self._rest + text).split(b"\n")

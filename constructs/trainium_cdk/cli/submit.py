@@ -108,7 +108,7 @@ def of_kind(name: str) -> Callable[..., None]:
 
 
 def is_own(kind: type[Job], name: str) -> bool:
-    """Whether a script does not have this field, or has it with another meaning."""
+    """Return whether scripts lack this field, or have it with another meaning."""
     from trainium_cdk.jobs.kinds.script import Script
 
     return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
@@ -328,7 +328,7 @@ def submit(
 
 
 def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
-    """What would be sent, on standard output; what the job needs, on standard error."""
+    """Print the submission to standard output, and the job's needs to standard error. Nothing is sent."""
     from trainium_cdk.jobs.connection import text
     from trainium_cdk.jobs.plan import hour_usd, price
 
@@ -368,7 +368,7 @@ def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_j
 
 
 def _processes(plan: Plan) -> str:
-    """How many processes are started, and how to start one for each NeuronCore."""
+    """Describe the number of processes, and the option that starts one for each NeuronCore."""
     started, nodes = plan.started, plan.job.nodes  # the job's words are made for it
     if started > nodes:
         return f"{counted(started, 'rank')}, {started // nodes} on each node"

@@ -74,9 +74,9 @@ def remember(chosen: InUse, region: str) -> None:
     )
 
 
-def kept(found: InUse, name: str, env: Environment, engine: str | None) -> str:
+def kept(in_use: InUse, name: str, env: Environment, engine: str | None) -> str:
     """The remembered `team` or `user`, where the stack of this engine has it; else empty."""
-    value: str = getattr(found, name)
+    value: str = getattr(in_use, name)
     return value if value and engine in env.engines and _has(env, engine, name, value) else ""
 
 

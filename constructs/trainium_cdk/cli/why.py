@@ -54,7 +54,7 @@ def why(
 
 
 def _in_cluster(stack: str, region: str | None) -> list[Any]:
-    """What Kubernetes records, where the stack is a cluster of it that can be reached."""
+    """Read the evidence that Kubernetes records; empty if the stack is no Kubernetes cluster, or cannot be reached."""
     from trainium_cdk import outputs
     from trainium_cdk.errors import OutputsError, TrnError
     from trainium_cdk.jobs.connection import connect

@@ -16,13 +16,13 @@ FIRST, LONGEST = 2.0, 60.0
 
 
 class Working:
-    """What is shown, such as `deleting S: 34 of 61 resources, 3m 10s`."""
+    """The progress line of a long operation, such as `deleting S: 34 of 61 resources, 3m 10s`."""
 
     def __init__(self, what: str) -> None:
         self._what, self._at, self._began = what, "", time.monotonic()
 
     def at(self, done: str) -> None:
-        """What is done by now, such as `3 of 12 resources`."""
+        """Set the progress so far, such as `3 of 12 resources`."""
         self._at = done
 
     @property

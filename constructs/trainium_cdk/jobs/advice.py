@@ -1,4 +1,4 @@
-"""What to write into the environment file so that a kind of job runs on a cluster's nodes: by the catalogue, so that following it works."""
+"""Advice for the environment file: values with which a kind of job runs on a cluster's nodes. The catalogue decides, so it works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Needs(Protocol):
-    """What is read of a job here: what its kind needs."""
+    """The fields of a job that the advice reads: the needs of its kind."""
 
     FRAMEWORKS: ClassVar[tuple[str, ...]]
     RELEASES: ClassVar[tuple[str, str]]
@@ -45,7 +45,7 @@ def deploy(kind: Needs, cluster: ClusterOutputs) -> str:
 
 
 def others(cluster: ClusterOutputs, instance_type: str) -> str:
-    """What to do instead of changing the cluster: submit what runs there as it is, where AWS's recommendation says so."""
+    """Describe a way without a change of the cluster: the kinds of job that AWS recommends for its nodes, or another kind."""
     from trainium_cdk.catalog import Catalog
 
     of = Catalog.load().recommended(instance_type)
@@ -55,7 +55,7 @@ def others(cluster: ClusterOutputs, instance_type: str) -> str:
 
 
 def with_efa(kind: Needs, cluster: ClusterOutputs, fleet: Fleet) -> str:
-    """What has EFA: the same nodes without `efa: off`, another queue, or an instance type with the same framework."""
+    """Describe nodes with EFA: the same nodes without `efa: off`, another queue, or an instance type with the same framework."""
     from trainium_cdk.catalog import Catalog
 
     known = Catalog.load()

@@ -21,7 +21,7 @@ _VALUES, _DEPTH = 2_000_000, 32
 
 @dataclass(frozen=True)
 class Document:
-    """What the runner prints: an answer as plain data, or an error. `id`: of the job that was named by another text."""
+    """The output of the runner: an answer as plain data, or an error. `id`: of the job, if the request named it by another text."""
 
     answer: Any = None
     error: Error | None = None

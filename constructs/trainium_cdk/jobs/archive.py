@@ -75,14 +75,14 @@ class Workdir:
 
 
 class Sent(NamedTuple):
-    """What sending a folder took: nothing if it was there already. `size`: packed."""
+    """The files and the packed bytes (`size`) of a folder that was sent; 0 if it was there already."""
 
     files: int = 0
     size: int = 0
 
 
 class _Hash:
-    """Where an archive is written to have its digest."""
+    """A file-like object that computes the digest of an archive."""
 
     def __init__(self, out: Any = None) -> None:
         self.found, self._out = hashlib.sha256(), out
@@ -179,7 +179,7 @@ def _write(workdir: Workdir, out: _Hash) -> None:
 
 
 def _stays(s3: Any, bucket: str, key: str) -> bool:
-    """Whether the bucket has an object, and keeps it until a job that is submitted now has fetched it."""
+    """Return whether the bucket has an object, and keeps it until a job that is submitted now has fetched it."""
     try:
         written: dt.datetime = s3.head_object(Bucket=bucket, Key=key)["LastModified"]
     except failures() as e:

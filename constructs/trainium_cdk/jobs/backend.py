@@ -47,7 +47,7 @@ _LONGEST_PAUSE = 15.0
 def until(
     look: Callable[[], T], seconds: float, *, pause: float = 0.5, sleep: Callable[[float], None] = time.sleep
 ) -> T:
-    """What `look` finds, which is repeated until that is true, or the time is over."""
+    """Call `look` until its result is true, or the time is over. Return the last result."""
     end = time.monotonic() + seconds
     while not (found := look()) and time.monotonic() < end:
         sleep(pause)
@@ -103,7 +103,7 @@ class Changes:
         self._last: JobStatus | None = None
 
     def __call__(self, status: JobStatus) -> bool:
-        """Whether it differs."""
+        """Take the next status. Return whether it differs from the one before."""
         differs = status != self._last
         if self._notify and differs:
             self._notify(status)
@@ -181,7 +181,7 @@ class Backend(ABC):
 
     @abstractmethod
     def settings(self, id: str) -> Mapping[str, Any]:
-        """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
+        """Return the settings of a job's submission, without its variables and the defaults of its kind; empty if they are not known."""
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
         """A job's status, its settings (empty if they cannot be read), and the whole logs of stages that came in the same request."""
@@ -204,10 +204,10 @@ class Backend(ABC):
 
     @abstractmethod
     def others(self) -> tuple[Foreign, ...]:
-        """What others than `trn` run or queue there: on Kubernetes newest first, on Slurm as its queue has it."""
+        """List the jobs that other clients than `trn` run or queue: on Kubernetes newest first, on Slurm in the order of its queue."""
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
-        """As `list`, and on Kubernetes as `others`, with less requests. On Slurm, `squeue` shows others."""
+        """List jobs as `list`, and on Kubernetes others as `others`, with fewer requests. On Slurm, `squeue` shows others."""
         return self.list(limit), ()
 
     @abstractmethod

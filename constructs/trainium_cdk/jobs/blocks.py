@@ -1,4 +1,4 @@
-"""When the capacity blocks of a cluster end: EC2 tells whoever submits or asks, if they may know it."""
+"""The ends of a cluster's capacity blocks. EC2 tells them to whoever submits or asks, if they may know them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(cluster: Cluster) -> tuple[list[Block], str]:
 
 
 def line(plan: Plan, blocks: list[Block], why: str) -> str:
-    """What a submission says of the block in which its job runs; empty if it is in none."""
+    """Describe the capacity block in which a submitted job runs; empty if it is in none."""
     job, fleet = plan.job, plan.fleet
     if fleet.capacity_type != BLOCK:
         return ""

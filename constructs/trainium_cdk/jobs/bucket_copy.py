@@ -20,7 +20,7 @@ class BucketCopy(Copy):
     """Of what is to be fetched, by name."""
 
     def plan_fetch(self, source: str, target: str) -> CopyPlan:
-        """What is to be copied from S3: one object, or all below a prefix. Arguments and errors as of `plan_upload`."""
+        """Plan a copy from S3: of one object, or of all below a prefix. Arguments and errors as of `plan_upload`."""
         at = Address.of(source)
         first = next(iter(buckets.list_objects(at, self._region)), None)
         single = first if first and first.key == at.key and not at.key.endswith("/") else None
@@ -55,7 +55,7 @@ class BucketCopy(Copy):
             self._progress(sum(survey.entries[n].size for n in batch))
 
     def plan_store(self, source: str, target: str) -> CopyPlan:
-        """What is to be copied to S3. Arguments and errors as of `plan_fetch`, with the sides exchanged."""
+        """Plan a copy to S3. Arguments and errors as of `plan_fetch`, with the sides exchanged."""
         at = Address.of(target)
         path, found = self._listed(source)
         entries = [entry for entry in found.entries if not entry.link]

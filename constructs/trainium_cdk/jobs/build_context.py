@@ -1,4 +1,4 @@
-"""What `trn image build` sends: a folder as a zip file, without secrets, and with nothing from outside the folder."""
+"""The archive that `trn image build` sends: a folder as a zip file, without secrets, and with nothing from outside the folder."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> PackedFolder:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What is left out: by .dockerignore, and by its name unless .dockerignore includes it."""
+    """Rules for files that are left out: those of .dockerignore, and `NOT_SENT` unless .dockerignore includes the name."""
 
     ignored: PathSpec[Any]
     wanted: PathSpec[Any]
@@ -211,7 +211,7 @@ def _content(file: Path, folder: Path, name: str, mode: int) -> bytes:
 
 
 def leads_out(folder: Path, name: str, target: str) -> bool:
-    """Whether a link in a folder leads out of it: by its text, as it is read where the folder has another name, or on this machine."""
+    """Return whether a link in a folder leads out of it: by its text, if the folder had another name, or on this machine."""
     steps = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     return steps.split("/")[0] in ("", "..") or not Path(os.path.realpath(folder / name)).is_relative_to(
         folder.resolve()

@@ -42,7 +42,7 @@ def check(plan: Plan) -> None:
 
 
 def problem(plan: Plan, record: Mapping[str, Any]) -> str:
-    """Why a job cannot go on from the checkpoints of the one with this record; empty if it can, as far as the record says. As `runner.prepare.resume`."""
+    """Describe why a job cannot use the checkpoints of the one with this record; empty if it can, by the record. As `runner.prepare.resume`."""
     name, job, there = plan.job.resume_from, plan.job, record.get("checkpoints_of")
     if (kind := str(record.get("kind"))[:40]) != job.kind:
         return f"{name} is a job of kind {kind}, whose checkpoints {job.kind} does not read. Submit the same kind, or name another job"

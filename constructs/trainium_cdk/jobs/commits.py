@@ -48,7 +48,7 @@ def read(folder: Path, sent: Collection[str]) -> Commit | None:
 
 
 def _git(folder: Path, *words: str) -> bytes | None:
-    """What git prints; None if it fails."""
+    """Run git, and return its output; None if it fails."""
     options = ("--literal-pathspecs", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder))
     try:
         done = subprocess.run(

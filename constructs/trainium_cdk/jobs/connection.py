@@ -41,7 +41,7 @@ def connect(
 
 
 def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
-    """What `Backend.submit` would send of a job to a cluster, which is not asked and may be not deployed.
+    """Return the plan that `Backend.submit` would send to a cluster. The cluster is not asked, and need not be deployed.
 
     Raises:
         JobError: the job does not fit the cluster, or the token is not valid.
@@ -50,7 +50,7 @@ def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
 
 
 def text(plan: Plan) -> str:
-    """What is sent of a rendered job, to read: without the values of its variables."""
+    """Return a rendered job as text for people, without the values of its variables."""
     if plan.cluster.containers:
         from trainium_cdk.jobs.kubernetes import objects
 

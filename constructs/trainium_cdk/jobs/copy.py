@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """What a copy has to do.
+    """The plan of a copy: its files, and the missing ones.
 
     Attributes:
         source, target: the folders, on their side.
@@ -132,7 +132,7 @@ class Copy:
         self._stopped = threading.Event()
 
     def plan_upload(self, source: Path, target: str) -> CopyPlan:
-        """What is to be copied to the cluster.
+        """Plan a copy from this machine to the cluster.
 
         Args:
             source: a folder, whose content goes into `target`, or a file.
@@ -147,7 +147,7 @@ class Copy:
             return self._arriving(copied_files.list_files(source, MOST_FILES), target)
 
     def _arriving(self, found: Listing, target: str) -> CopyPlan:
-        """What is to be copied to the cluster, of what was found elsewhere."""
+        """Plan a copy to the cluster of files that are listed already."""
         path, entries = self._shared(target), found.entries
         into, name = target.endswith("/"), "" if found.folder else entries[0].name
         folder = path if found.folder or into else posixpath.dirname(path)
@@ -161,7 +161,7 @@ class Copy:
         return CopyPlan(found.root, path, entries, names, missing, found.left_out, reply.free)
 
     def plan_download(self, source: str, target: Path | str) -> CopyPlan:
-        """What is to be copied to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged: only text ends with a slash."""
+        """Plan a copy to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged. Only text ends with a slash."""
         path, found = self._listed(source)
         entries = found.entries
         root, names = Path(target), [entry.name for entry in entries]
@@ -328,7 +328,7 @@ def _missing(entries: Sequence[Entry], there: Sequence[Entry | None]) -> list[in
 
 
 def _seconds(entries: Sequence[Entry]) -> int:
-    """For which a request that moves these files may run."""
+    """Return the seconds for which a request that moves these files may run."""
     return _SECONDS + sum(entry.size for entry in entries) // _SLOWEST
 
 
@@ -339,7 +339,7 @@ def _groups(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Errors of the files on this machine as a JobError."""
+    """Raise errors of the files on this machine as a JobError."""
     try:
         yield
     except Refused as e:

@@ -1,4 +1,4 @@
-"""Why a job ended as it did: the one sentence of `trn status`, `list`, `logs`, `why` and the report. Its runner has recorded the reason."""
+"""The reason of a job's end: the one sentence of `trn status`, `list`, `logs`, `why` and the report. Its runner has recorded the reason."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a job needs on its cluster before it starts, as data: each function gives steps of its stage `prepare`, which `runner.prepare.main` carries
-out, and where a program finds the result. Pure.
+"""Steps of a job's stage `prepare`, as data. They fetch what the job needs on its cluster before it starts; `runner.prepare.main` carries them out.
+Each function returns steps, and the place of the result for a program. Pure.
 
     found = fetching.source("samples", tree, job.env)
     found.steps  # for `Job.prepare`

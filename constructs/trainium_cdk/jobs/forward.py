@@ -46,7 +46,7 @@ class Tunnel:
 
     @property
     def address(self) -> str:
-        """Without the path."""
+        """Return the address without the path."""
         return f"http://127.0.0.1:{self.port}/"
 
     @property
@@ -152,7 +152,7 @@ def _begun(here: socket.socket) -> bytes:
 
 
 def _of_another_name(data: bytes) -> bool:
-    """Whether a connection begins with a web page's request to another name than this machine's. Browsers name one on each connection."""
+    """Return whether a connection begins with a web page's request to another host name than this machine's. Browsers name one on each."""
     found = _HOST.search(data)
     name = found[1].decode(errors="replace").lower() if found else ""
     if not _ASKS.match(data) or (not found and b"\r\n\r\n" in data):

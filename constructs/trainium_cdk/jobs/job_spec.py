@@ -1,4 +1,4 @@
-"""From a job that fits its cluster to the data that the runner carries out, on every engine. Pure: the same input gives the same JSON."""
+"""The data of a job that fits its cluster: the runner carries it out, on every engine. Pure: the same input gives the same JSON."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) ->
 
 
 def _health(actions: str) -> HealthRules:
-    """As the environment says. What this release does not know is only told."""
+    """Read the rules of the environment. What this release does not know is only reported."""
     chosen = dict(one.partition("=")[::2] for one in actions.split())
     return HealthRules(hang=chosen.get("hang", "tell"), nan=chosen.get("nan", "tell"))
 
 
 def _budget(plan: Plan) -> Budget:
-    """What a job may cost, as time of its nodes.
+    """Return the most that a job may cost, as time of its nodes.
 
     Raises:
         JobError: the price is not known.

@@ -26,7 +26,7 @@ Ask = Callable[[Mapping[str, int], "int | None"], Round]
 
 
 class LogSource(Protocol):
-    """What is asked: see `Backend`."""
+    """A backend that is asked for logs: see `Backend`."""
 
     sleep: Callable[[float], None]
 
@@ -37,7 +37,7 @@ class LogSource(Protocol):
 def read(
     backend: LogSource, ask: Ask, *, follow: bool, tail: int | None, notify: Changes, first: Round | None = None
 ) -> Iterator[LogChunk]:
-    """What there is now; or, with `follow`, all until the array has ended.
+    """Yield the logs up to now; or, with `follow`, until the array has ended.
 
     Args:
         first: a round that was asked for already, of all members.

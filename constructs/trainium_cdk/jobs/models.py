@@ -223,7 +223,7 @@ class Job(BaseModel):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether a variable's value is kept in AWS."""
+        """True if a variable's value is kept in AWS."""
         return any(value.startswith(BEGINS) for value in self.env.values())
 
     def _env_size(self) -> int:
@@ -241,7 +241,7 @@ class Job(BaseModel):
 
     @classmethod
     def goes_on(cls) -> bool:
-        """Whether its program starts from the checkpoints of another job."""
+        """Return whether programs of this kind start from the checkpoints of another job."""
         return cls.CHECKPOINTS is not None
 
     @property
@@ -256,17 +256,17 @@ class Job(BaseModel):
 
     @property
     def prepares(self) -> bool:
-        """Whether something is fetched, or copied, first."""
+        """True if something is fetched, or copied, first."""
         return type(self).prepare is not Job.prepare or self.resume_from is not None
 
     @property
     def fetches(self) -> Fetches:
-        """What it fetches."""
+        """Return the work of `prepare` that decides its memory."""
         return self.FETCHES
 
     @property
     def own_environment(self) -> bool:
-        """Whether `prepare` makes an environment of its packages."""
+        """True if `prepare` makes an environment of the job's packages."""
         return self.PACKAGES is not None
 
     @property
@@ -275,12 +275,12 @@ class Job(BaseModel):
         return ""
 
     def describe_packages(self, cluster: "Cluster") -> str:
-        """For the user, before the job runs: which packages it brings; empty for none."""
+        """Describe the packages that the job brings, for the user, before it runs; empty for none."""
         return packages.describe(self.PACKAGES, self, cluster) if self.PACKAGES else ""
 
     @property
     def needs_framework(self) -> bool:
-        """Whether the nodes must have one of `FRAMEWORKS`."""
+        """True if the nodes must have one of `FRAMEWORKS`."""
         return bool(self.FRAMEWORKS)
 
     def check(self, plan: "Plan") -> Iterable[str] | None:
@@ -318,11 +318,11 @@ class Job(BaseModel):
         return replace(self.program(plan), resume=())
 
     def prepare(self, plan: "Plan") -> tuple[PrepareStep, ...]:
-        """What is fetched first: steps of `jobs.fetching`. A kind that overrides this has a stage `prepare`."""
+        """Return the steps that fetch first: see `jobs.fetching`. A kind that overrides this has a stage `prepare`."""
         return ()
 
     def files(self, plan: "Plan") -> Mapping[str, bytes]:
-        """What is sent with the job, by name; programs are executable."""
+        """Return the files that are sent with the job, by name; programs are executable."""
         return {}
 
     def require(self, plan: "Plan") -> Words:
@@ -331,11 +331,11 @@ class Job(BaseModel):
 
     @property
     def starts_once(self) -> bool:
-        """Whether the training starts once, in Slurm's batch script (`runner.spec.StageSpec`)."""
+        """True if the training starts once, in Slurm's batch script (`runner.spec.StageSpec`)."""
         return False
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
-        """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""
+        """Return the values that another job must share to start from its checkpoints, by the names of options, or `workers`."""
         return {}
 
 
@@ -413,12 +413,12 @@ class Plan:
 
     @property
     def needs_neuron(self) -> bool:
-        """Whether the job needs a Neuron driver: a script without a framework may not, and there is none without Trainium."""
+        """True if the job needs a Neuron driver: a script without a framework may not, and there is none without Trainium."""
         return self.on_trainium and (self.job.needs_framework or self.framework != "none")
 
     @property
     def on_trainium(self) -> bool:
-        """Whether its nodes have Trainium."""
+        """True if the job's nodes have Trainium."""
         return self.fleet.devices > 0
 
     @property
@@ -437,7 +437,7 @@ class Plan:
 
     @property
     def stages(self) -> tuple[StageName, ...]:
-        """In their order; `prepare` runs only if something must be fetched."""
+        """Return the stages in their order. `prepare` runs only if something must be fetched."""
         first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
         # an array's members on Slurm: their nodes are not known before
         compiles = self.job.precompile and (self.cluster.containers or not self.job.array)

@@ -46,7 +46,7 @@ def check(cluster: ClusterOutputs, file: str) -> None:
 
 
 def files_of(path: str, workdir: Workdir) -> list[str]:
-    """What a path of the workdir has, each file with its digest."""
+    """List the files at a path of the workdir, each with its kind and digest."""
     return [
         f"{one.name} {one.kind} {one.digest}"
         for one in workdir.entries
@@ -55,7 +55,7 @@ def files_of(path: str, workdir: Workdir) -> list[str]:
 
 
 def describe(requirements: Requirements, job_image: str | None, cluster: ClusterOutputs) -> str:
-    """For the user, before the job runs: what `prepare` installs, and on what."""
+    """Describe the packages that `prepare` installs, and their base, for the user, before the job runs."""
     python = python_on(job_image, cluster)
     on = "the image" if cluster.containers else f"Neuron SDK {cluster.neuron_release}"
     names = [line.partition(" --")[0] for line in requirements.lines if not line.startswith("-")]
@@ -67,7 +67,7 @@ def describe(requirements: Requirements, job_image: str | None, cluster: Cluster
 
 
 def offer(workdir: Workdir) -> str:
-    """What to do about the packages that a folder of code names, and a job without --requirements does not get; empty if it names none."""
+    """Describe how to install the packages that a folder of code names, for a job without --requirements; empty if it names none."""
     names, folder = {entry.name for entry in workdir.entries}, workdir.folder
     found = next((name for name in ("requirements.txt", "uv.lock", "pyproject.toml") if name in names), None)
     if found == "pyproject.toml":

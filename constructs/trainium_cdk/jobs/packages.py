@@ -1,5 +1,5 @@
-"""What a job's programs import beside the framework, and whether a cluster can have it. `prepare` makes an environment of it, which
-belongs to no other packages (`runner.prepare.packages`). Pure."""
+"""The packages of a job beside the framework, and the check that a cluster can have them. `prepare` makes an environment of these packages alone
+(`runner.prepare.packages`). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JobWithPackages(Protocol):
-    """What is read of a job here."""
+    """The fields of a job that are read here."""
 
     PACKAGES: ClassVar[Packages | None]
     FAMILIES: ClassVar[tuple[str, ...]]
@@ -48,7 +48,7 @@ class Packages(NamedTuple):
     also: str = ""
 
     def describe(self) -> str:
-        """In one line: what is installed, for which Python."""
+        """Describe in one line the packages, and the Python versions that they need."""
         words = [*self.libraries, *self.pins, *([self.also] if self.also else [])]
         return ", ".join(words) + (f" (Python {join_words(self.pythons)})" if self.pythons else "")
 
@@ -108,7 +108,7 @@ def check(job: JobWithPackages, cluster: ClusterOutputs) -> None:
 
 
 def describe(packages: Packages, job: JobWithPackages, cluster: ClusterOutputs) -> str:
-    """For the user, before the job runs: what `prepare` installs, on what, and how much it is."""
+    """Describe the packages that `prepare` installs, their base, and their size, for the user, before the job runs."""
     python = python_on(job.image, cluster)
     container = cluster.containers
     on = "the image" if container else f"Neuron SDK {cluster.neuron_release}"

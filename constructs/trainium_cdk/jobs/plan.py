@@ -1,5 +1,4 @@
-"""From a job and a cluster to numbers: which fleet, how many workers, which global batch size. Raises JobError
-if it cannot work."""
+"""The numbers of a job on a cluster: its fleet, its workers, its global batch size. Raises JobError if it cannot work."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
 
 
 def obstacle(kind: type[Job], cluster: Cluster) -> str:
-    """Why no job of a kind can run on a cluster, whatever its options: its instances, framework, Neuron release, packages; else empty."""
+    """Describe why no job of a kind can run on a cluster, whatever its options: its instances, framework, Neuron release, packages; else empty."""
     job = kind.model_construct(kind=str(kind.model_fields["kind"].default))
     reasons = []
     for fleet in cluster.fleets:
@@ -326,7 +325,7 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
 
 
 def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
-    """What a job's nodes cost in an hour, each member's where it is an array; None if the price is not known."""
+    """Return the cost of a job's nodes in USD an hour, of each member where it is an array; None if the price is not known."""
     if fitted.fleet.capacity_type == "capacity-block":
         return None
     price = catalog.price(fitted.fleet.instance_type, fitted.cluster.region)
@@ -334,7 +333,7 @@ def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
 
 
 def price(fitted: Plan, catalog: Catalog) -> str:
-    """`hour_usd` in words, with how to learn it where it is not known."""
+    """Describe `hour_usd`; where it is not known, how to learn it."""
     fleet, region, usd = fitted.fleet, fitted.cluster.region, hour_usd(fitted, catalog)
     if usd is not None:
         spot = ", without spot's discount" if fleet.capacity_type == "spot" else ""

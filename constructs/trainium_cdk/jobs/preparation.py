@@ -1,4 +1,4 @@
-"""Where a job on Slurm is prepared, and what that costs, for the user. Pure."""
+"""The place where a job on Slurm is prepared, and the cost of that, for the user. Pure."""
 
 from typing import TYPE_CHECKING
 

@@ -9,7 +9,7 @@ from trainium_cdk.errors import JobError
 
 
 def word(value: str) -> str:
-    """One shell word that means exactly `value`.
+    """Return the one shell word that means exactly `value`.
 
     Raises:
         JobError: it contains a NUL byte, or is not valid UTF-8.
@@ -49,7 +49,7 @@ def split(text: str) -> list[str]:
 
 
 def check(value: str, what: str = "argument") -> str:
-    """`value`, if it can be passed to a program.
+    """Return `value`, if it can be passed to a program.
 
     Raises:
         JobError: it contains a NUL byte, or is not valid UTF-8.

@@ -29,7 +29,7 @@ _SET = {
 
 
 def may_pass_on(name: str) -> bool:
-    """Whether an option of this name is passed on: it is none that `trn` sets, nor its beginning, which sbatch takes for the whole."""
+    """Return whether an option of this name is passed on: `trn` sets none that begins with it. sbatch takes a prefix for the whole."""
     return not any(one.startswith(name) for one in _SET)
 
 

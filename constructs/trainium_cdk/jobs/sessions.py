@@ -40,7 +40,7 @@ def answers(host: str, port: int, timeout: float) -> bool:
 
 
 def serves(url: str) -> bool:
-    """Whether a server of this machine responds; no proxy is asked."""
+    """Return whether a server of this machine responds. No proxy is asked."""
     plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with contextlib.suppress(OSError), plain.open(url, timeout=5):  # urllib's errors are OSErrors
         return True

@@ -1,4 +1,4 @@
-"""What a Python script imports from its own folder, which is not sent with the script alone. Pure but for looking at that folder."""
+"""The modules that a Python script imports from its own folder. They are not sent with the script alone. Pure but for looking at that folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _is_there(folder: Path, name: str) -> bool:
-    """Whether Python finds a module in a folder. A folder of data may have the name of an installed package: it counts by its modules."""
+    """Return whether Python finds a module in a folder. A folder of data may have the name of an installed package: it counts by its modules."""
     top, *below = name.split(".")
     if top in sys.stdlib_module_names:
         return False

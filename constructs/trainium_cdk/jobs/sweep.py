@@ -102,7 +102,7 @@ def _variable(name: str) -> str:
 
 
 def _parse(text: str) -> tuple[str, list[str]]:
-    """`lr=1e-4,3e-4`. A value with a comma stands in double quotes."""
+    """Read `lr=1e-4,3e-4`. A value with a comma stands in double quotes."""
     name, equals, values = text.partition("=")
     if not equals:
         raise wrong(f"--sweep {shown(text)} has no values. {_FORM}")

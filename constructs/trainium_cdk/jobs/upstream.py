@@ -1,4 +1,4 @@
-"""Where the program of a kind of job comes from."""
+"""The source of the program of a kind of job."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WORDS = ("python3", "-I", "-c", sent.read("neuron_use.py").decode(), json.dumps(
 
 @dataclass(frozen=True)
 class Use:
-    """Of one node; None where it was not reported.
+    """The use of one node; None where it was not reported.
 
     Attributes:
         cores: NeuronCores in use; `used`: their mean utilization in percent, `least`: that of the idlest one.

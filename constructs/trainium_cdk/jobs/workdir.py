@@ -105,7 +105,7 @@ def _rules(folder: Path) -> GitIgnoreSpec | None:
 
 
 def _ignored(file: Path, is_folder: bool, rules: list[tuple[Path, GitIgnoreSpec]]) -> bool:
-    """As git decides: the deepest ignore file with a matching line."""
+    """Return whether a file is ignored, as git decides: by the deepest ignore file with a matching line."""
     for place, spec in reversed(rules):
         found = spec.check_file(file.relative_to(place).as_posix() + "/" * is_folder).include
         if found is not None:

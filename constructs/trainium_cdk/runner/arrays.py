@@ -26,7 +26,7 @@ def indices(array: str) -> list[int]:
 
 
 def problem(array: str) -> str:
-    """Why an array with the right format cannot be; else empty."""
+    """Describe why an array with the right format cannot be; else empty."""
     if re.search(r"[:%]0+(?![0-9])", array):
         return "a step, and a number at a time, is at least 1"
     every = indices(array)

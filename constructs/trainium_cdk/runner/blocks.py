@@ -43,7 +43,7 @@ class Block:
         return f"capacity block {self.id} ends at {clock(self.ends)}, its nodes from {clock(self.stops)}"
 
     def is_ending(self, now: float) -> bool:
-        """Whether no job may run there any more. After its end, nodes by these names are of the next block."""
+        """Return whether no job may run in the block any more. After its end, nodes by these names are of the next block."""
         return self.saves <= now < self.ends
 
 
@@ -56,7 +56,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Left:
-    """How often a job has left a block before its end, and the last one."""
+    """The number of times that a job has left a block before its end, and the last block."""
 
     count: int = 0
     id: str = ""
@@ -110,7 +110,7 @@ def leave(job: Path, block: Block) -> None:
 
 
 def waits(jobs: Path, job: Path, queue: str) -> str:
-    """Why a job that has left a block waits; empty once its queue has another block, or the same one for longer."""
+    """Describe why a job that has left a block waits; empty once its queue has another block, or the same one for longer."""
     last = left(job)
     if not last.count or any(one.queue == queue and one.saves > time.time() for one in read(jobs)):
         return ""

@@ -22,7 +22,7 @@ class Later(ReportedError):
 
 
 class Theirs(ReportedError):
-    """What was asked for belongs to another user."""
+    """The requested object belongs to another user."""
 
     kind = "theirs"
 

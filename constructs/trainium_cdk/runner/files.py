@@ -104,7 +104,7 @@ def remove_left(folder: Path, pattern: str) -> None:
 
 
 def refresh(*folders: Path) -> None:
-    """See what is there now: NFS caches for half a minute that a file does not exist, until its folder is listed."""
+    """Refresh NFS's cache: it remembers for half a minute that a file does not exist, until its folder is listed."""
     for folder in folders:
         with contextlib.suppress(OSError):
             os.listdir(folder)  # noqa: PTH208  all at once

@@ -1,5 +1,5 @@
-"""What lies on the shared file system: this program, a job's folder as its submission makes it, and that of a member of an array, which it makes
-itself when it begins."""
+"""Paths on the shared file system: this program, the folder of a job, and the folder of an array's member. A submission makes the job's folder; a
+member makes its own when it begins."""
 
 from __future__ import annotations
 

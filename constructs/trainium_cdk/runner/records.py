@@ -84,7 +84,7 @@ class State:
 
     @property
     def completed(self) -> bool:
-        """Whether it has ended well."""
+        """True if the stage has ended well."""
         return self.state == ENDED and self.code == 0
 
 
@@ -127,7 +127,7 @@ class Failure:
         return made
 
     def counts_before(self, other: "Failure") -> bool:
-        """Whether it is rather the cause: an exception or a kill of a program is, before what only ends because of it; then the earlier one."""
+        """Return whether this is rather the cause: an exception or a kill of a program counts before ends that follow; then the earlier one."""
         return (self._weight, self.at) < (other._weight, other.at)
 
     @property
@@ -146,7 +146,7 @@ def submitted(job: Path) -> Optional[SubmittedRecord]:
 
 
 def is_cancelled(job: Path) -> bool:
-    """Whether a job, or the array of a member, was cancelled."""
+    """Return whether a job, or the array of a member, was cancelled."""
     return os.path.lexists(job / "cancelled")
 
 
@@ -154,7 +154,7 @@ def is_cancelled(job: Path) -> bool:
 
 
 def state(job: Path, stage: str) -> Optional[State]:
-    """How a stage runs, or ended; None before it begins."""
+    """Read the state of a stage that runs or has ended; None before it begins."""
     found = read(State, _path(job, stage, "json"))
     return found if found and found.state in (RUNNING, ENDED) else None
 

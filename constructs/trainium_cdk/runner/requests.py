@@ -1,4 +1,4 @@
-"""What a client asks the runner of a cluster, and what that answers: one request is one JSON document, and so is its answer.
+"""Requests of a client to the runner of a cluster, and their answers: one request is one JSON document, and so is its answer.
 
 Answers come from machines that jobs run on: what a value must be stands in its type, and whoever reads it refuses anything else.
 """
@@ -60,7 +60,7 @@ _Port = Annotated[int, Bound("port", range(1, 65536).__contains__)]
 
 @dataclass(frozen=True)
 class Error:
-    """Why there is no answer. `kind`: of `errors`, or `broken`: the runner itself has failed. `similar`: ids like one that is not known."""
+    """The error instead of an answer. `kind`: of `errors`, or `broken`: the runner itself has failed. `similar`: ids like one that is not known."""
 
     kind: _Text
     message: _Text
@@ -155,7 +155,7 @@ class History:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What a job was submitted with, beside the defaults of its kind, without its variables; empty if that is not known."""
+    """The settings of a job's submission, without its variables and the defaults of its kind; empty if they are not known."""
 
     id: str
 
@@ -167,7 +167,7 @@ class Active:
 
 @dataclass(frozen=True)
 class Others:
-    """What others than `trn` run or queue."""
+    """The jobs that other clients than `trn` run or queue."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class SubmitJobs:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job to submit.
+    """The result of a job's submission.
 
     Attributes:
         stages: numbers of its Slurm jobs, by stage. existing: from an earlier request. resubmitted: stages that Slurm had lost.
@@ -264,7 +264,7 @@ class StartRelay:
 
 @dataclass(frozen=True)
 class StartedRelay:
-    """Where a relay listens, the file in which its job offers a port, and the job's node (0, 1, ...)."""
+    """The address of a relay, the file with the port that its job offers, and the job's node (0, 1, ...)."""
 
     address: Annotated[str, Bound("address", re.compile(r"[0-9A-Za-z][\w.:-]{0,252}").fullmatch)]
     port: _Port
@@ -290,7 +290,7 @@ class Entry(NamedTuple):
     link: str
 
     def same(self, other: "Optional[Entry]") -> bool:
-        """Whether the other one is this file already: by size and time, as `aws s3 sync` and rsync compare."""
+        """Return whether the other entry is this file already: by size and time, as `aws s3 sync` and rsync compare."""
         return other is not None and (self.size, self.time, self.link) == (other.size, other.time, other.link)
 
 
@@ -320,7 +320,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class FindFiles:
-    """What is there where files shall be copied to. Answer: `FoundFiles`.
+    """The entries at the target of a copy. Answer: `FoundFiles`.
 
     Attributes:
         path: the folder of the files; or of one file: a folder that exists, or the file's new name.
@@ -337,7 +337,7 @@ class FindFiles:
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Whether the path is the folder of the files, what is there of them, and the bytes that are free."""
+    """The entries at the target of a copy, and the free bytes. `into`: whether the path is the folder of the files."""
 
     into: bool
     there: tuple[Optional[Entry], ...]

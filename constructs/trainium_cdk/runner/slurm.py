@@ -39,7 +39,7 @@ _BAR = "\x1f"
 
 
 def run(*words: str, text: str | None = None, seconds: float = SECONDS) -> str:
-    """What a program of Slurm prints. The user's own defaults do not apply; times are in UTC.
+    """Run a program of Slurm, and return its output. The user's own defaults do not apply; times are in UTC.
 
     Args:
         text: its input; without it, it has none.
@@ -116,11 +116,11 @@ class Row:
         return self.name.rpartition(":")[2]
 
     def of(self, id: str, stage: str, number: str) -> bool:
-        """Whether this is that stage. A number alone proves nothing: a controller that crashed gives it to another job."""
+        """Return whether this is that stage. A number alone proves nothing: a controller that crashed gives it to another job."""
         return self.mine and self.number == number and self.name == f"{id}:{stage}" and self._is_marked(id)
 
     def _is_marked(self, id: str) -> bool:
-        """Whether `trn` has submitted it; what is wrong with it may follow (`comment`)."""
+        """Return whether `trn` has submitted it. A problem of the job may follow the mark (`comment`)."""
         return self.comment.partition(" ")[0] == f"trn:{id}"
 
 
@@ -136,7 +136,7 @@ def rows(
     members: bool = False,
     others: bool = False,
 ) -> list[Row]:
-    """What Slurm's queue has: of this user, unless others are asked for.
+    """List the rows of Slurm's queue: of this user, unless others are asked for.
 
     Args:
         numbers, names: only these; of none, none.
@@ -184,7 +184,7 @@ def everybody() -> list[Row]:
 
 
 def private() -> set[str]:
-    """What Slurm hides from other users: the values of PrivateData."""
+    """Return the values of PrivateData: the data that Slurm hides from other users."""
     found = re.search(r"^PrivateData *= *(\S+)", run("scontrol", "show", "config"), re.MULTILINE)
     return set(found[1].lower().split(",")) if found else set()
 
@@ -259,7 +259,7 @@ def blocks(most: int = 50) -> list[tuple[str, str]]:
 
 
 class Account(NamedTuple):
-    """What Slurm's accounting has of a job, which may say that it runs for ever if the controller forgot it in a crash."""
+    """A job in Slurm's accounting. It may seem to run for ever if the controller forgot it in a crash."""
 
     number: str
     state: str

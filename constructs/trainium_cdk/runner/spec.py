@@ -1,4 +1,4 @@
-"""What a client, the runner and a job's folder have in common, as JSON: the job, requests, and answers.
+"""The job, requests and answers, as JSON, which a client, the runner and a job's folder share.
 
 A request is strict: a field that this version does not know is refused, with the versions of both sides. A record on disk is not: what an
 older version does not know, it leaves out.
@@ -64,7 +64,7 @@ Words = tuple[Word, ...]
 
 @dataclass(frozen=True)
 class Program:
-    """What a stage starts on each node.
+    """The program that a stage starts on each node.
 
     Attributes:
         words: the program and its arguments; it is no shell's line.
@@ -104,7 +104,7 @@ class StageSpec:
 
     @property
     def spreads(self) -> bool:
-        """Whether the program itself starts processes on the other nodes, with its own variables."""
+        """True if the program itself starts processes on the other nodes, with its own variables."""
         return self.batch and self.nodes > 1
 
 
@@ -142,7 +142,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class NodeEnvironment:
-    """What a program finds on its node.
+    """The environment of a program on its node.
 
     Attributes:
         venv: the virtual environment of the cluster (`~` and `~USER` at its start are replaced on the node); empty: the image's own Python.
@@ -195,7 +195,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Slurm:
-    """How Slurm gets the stages.
+    """Slurm's settings for the stages of a job.
 
     Attributes:
         queue, prepare_queue: partitions.
@@ -220,7 +220,7 @@ class Slurm:
 
 @dataclass(frozen=True)
 class HealthRules:
-    """How a training that runs is watched, and what is done where it does not go on. The times are in seconds.
+    """Rules for a running training: the watch, and the response where it makes no progress. The times are in seconds.
 
     Attributes:
         hang: `tell`, or `restart` from the newest checkpoint. nan: `tell`, or `stop`.
@@ -238,7 +238,7 @@ class HealthRules:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a job may cost. `seconds`: of one node, in all attempts and stages but `prepare`, which cost that; each node counts."""
+    """The most that a job may cost. `seconds`: of one node, which cost that, in all attempts and stages but `prepare`; each node counts."""
 
     usd: float
     seconds: float
@@ -281,7 +281,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a value from JSON must be, besides its type, in an `Annotated`. `name`: as an error has it."""
+    """A condition for a value from JSON, besides its type, in an `Annotated`. `name`: as an error has it."""
 
     name: str
     holds: Callable[[Any], object]

@@ -14,7 +14,7 @@ class UnknownPlace(KeyError):
 
 
 def shared_root() -> str:
-    """What stands before an absolute path of a shared file system, in a sandbox; else empty."""
+    """Return the folder before an absolute path of a shared file system, in a sandbox; else empty."""
     return os.environ.get("TRN_SHARED_ROOT", "")
 
 

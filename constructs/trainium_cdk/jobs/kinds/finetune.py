@@ -130,7 +130,7 @@ class Finetune(Job):
 
     @property
     def _dataset(self) -> tuple[Word, str]:
-        """Where it is, or its name on the Hub; and its configuration."""
+        """Return the place of the data set, or its name on the Hub; and its configuration."""
         if self.data:
             return fetching.data(self.data, "").place, ""
         name, _, configuration = (self.dataset or "trl-lib/Capybara").partition(" ")

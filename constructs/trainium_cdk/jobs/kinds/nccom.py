@@ -72,7 +72,7 @@ class Nccom(Job):
         return {_PROGRAM: sent.read(_PROGRAM)}
 
     def _settings(self, plan: Plan) -> dict[str, object]:
-        """What the nodes should have, and how fast they should be: `nccom.Settings`."""
+        """Return the devices and the bandwidth that the nodes should have: `nccom.Settings`."""
         from trainium_cdk.catalog import Catalog
 
         fleet, point = plan.fleet, Catalog.load().collective(plan.fleet.instance_type, self.nodes)

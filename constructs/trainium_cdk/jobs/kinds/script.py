@@ -360,7 +360,7 @@ class Script(Job):
 
     @property
     def _executable(self) -> bool:
-        """Whether the nodes may start the file itself: those that are sent alone are made executable there."""
+        """True if the nodes may start the file itself. A file that is sent alone is made executable there."""
         return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
 
 
@@ -372,7 +372,7 @@ def _notebook(path: str) -> str:
 
 
 def _not_runnable(name: str, content: bytes) -> str:
-    """Why the nodes could not run it, and what to do; empty if they can."""
+    """Describe why the nodes could not run a script, and what to do; empty if they can."""
     first, _, _ = content.partition(b"\n")
     if name.endswith(".ipynb"):
         return _notebook(name)
@@ -386,7 +386,7 @@ def _not_runnable(name: str, content: bytes) -> str:
 
 
 def refused_directives(content: bytes, name: str) -> str:
-    """Why a script with such lines before its first command is refused, and what to write instead; empty for other scripts."""
+    """Describe why a script is refused for lines before its first command, and what to write instead; empty for other scripts."""
     lines, taken, needless, unknown = 0, [], [], []
     for text in content.decode(errors="replace").splitlines():
         if text.strip() and not text.startswith("#"):

@@ -99,7 +99,7 @@ class Identity:
         return Token(value, now + dt.timedelta(seconds=TOKEN_SECONDS))
 
     def why_unknown(self) -> str:
-        """Why a cluster rejects these tokens: the credentials have expired, or have no access entry."""
+        """Describe why a cluster rejects these tokens: the credentials have expired, or have no access entry."""
         from trainium_cdk.settings.principals import principal
 
         try:

@@ -90,7 +90,7 @@ class Api:
         return self._call("GET", f"{self._path(kind)}/{name}")
 
     def find(self, kind: str, name: str) -> Object | None:
-        """None if it does not exist."""
+        """Get an object; None if it does not exist."""
         with absent_is_fine():
             return self.get(kind, name)
         return None

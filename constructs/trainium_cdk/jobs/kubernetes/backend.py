@@ -131,7 +131,7 @@ class KubernetesBackend(Backend):
         return logs.with_progress(self, made) if progress else made
 
     def _in_block(self, job: JobStatus) -> JobStatus:
-        """With the end of the capacity block in which it runs, if nothing else is said of it."""
+        """Add the end of the capacity block in which the job runs, if it has no other reason."""
         *before, last = job.stages
         block = (
             next((one for one in self.blocks[0] if one.queue == job.queue), None) if last.state == "RUNNING" else None
@@ -179,11 +179,11 @@ class KubernetesBackend(Backend):
                 self.api.patch("JobSet", found.job["metadata"]["name"], body, part=part)
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
+        """List the running jobs, newest first; then the waiting ones, in the order of their queue; then the ended ones, newest first."""
         return look.list_jobs(self.api, limit, self.devices, look.rows(self.api))
 
     def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
-        """Each kind of objects is read once."""
+        """List the jobs and others. Each kind of objects is read once."""
         rows, workloads = look.rows(self.api), look.Workloads(self.api)
         places = look.waiting(self.devices, workloads) if workloads.without else {}
         jobs = look.list_jobs(self.api, limit, self.devices, rows, places)
@@ -193,7 +193,7 @@ class KubernetesBackend(Backend):
         return tuple(members.grouped(look.rows(self.api)))[:limit]
 
     def settings(self, id: str) -> Mapping[str, Any]:
-        """As the job's object has them, without a script's arguments. Errors as of `status`."""
+        """Return the settings in the job's object, without a script's arguments. Errors as of `status`."""
         return settings_in(self._found(id)[0]["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
 
     def active(self) -> tuple[JobStatus, ...]:
@@ -217,7 +217,7 @@ class KubernetesBackend(Backend):
         return self.status(job["metadata"]["name"])
 
     def _cancel_array(self, rows: Sequence[Object]) -> JobStatus:
-        """Those that wait first: none may start on the nodes of one that is cancelled."""
+        """Cancel an array's members, waiting ones first: none may start on the nodes of a cancelled one."""
         name = names.array(rows[0])
         for row in sorted(rows, key=members.waits, reverse=True):
             if not row["columns"]["TerminalState"]:

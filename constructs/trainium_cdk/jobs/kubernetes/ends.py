@@ -1,4 +1,4 @@
-"""How a container of a job's pod has ended: its exit code, and what the runner has told in its termination message. Pure."""
+"""The end of a container of a job's pod: its exit code, and the failure in the runner's termination message. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cut(text: str) -> str:
 
 
 def is_without_program(end: Mapping[str, Any]) -> bool:
-    """Whether a container was not started, as its image has no such program."""
+    """Return whether a container was not started because its image has no such program."""
     return end.get("exitCode") == 128 and "executable file not found" in str(end.get("message"))
 
 

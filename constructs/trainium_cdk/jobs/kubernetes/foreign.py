@@ -1,4 +1,4 @@
-"""What others than `trn` run or queue in the jobs' namespace: it takes nodes too, and only its owner may end it."""
+"""Workloads of other clients than `trn` in the jobs' namespace. They take nodes too, and only their owners may end them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def list_others(
     places: Mapping[str, queue.Waits],
     everything: Sequence[Object],
 ) -> tuple[Foreign, ...]:
-    """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
+    """List other clients' jobs, newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
 
     Args:
         places: see `look.waiting`.
@@ -51,7 +51,7 @@ def refuse(api: Api, name: str, others: Sequence[Foreign]) -> None:
 
 
 def error(api: Api, kind: str, name: str, reason: str = "") -> JobError:
-    """Why `trn` does nothing with it, and what does.
+    """Return the error for a Workload that `trn` leaves alone. It names the commands to use.
 
     Args:
         reason: why it waits.
@@ -72,7 +72,7 @@ def _owner(row: Object) -> Object:
 
 
 def _of_workload(row: Object, places: Mapping[str, queue.Waits], refused: Mapping[str, str]) -> Foreign:
-    """Of a Workload, or a row of one. `refused`: see `look.refusals`."""
+    """Describe a Workload, or a row of one. `refused`: see `look.refusals`."""
     known = next((places[uid] for uid in names.owners(row) if uid in places), queue.Waits())
     why = queue.describe_wait(known.workload, known) if known.workload else refused.get(str(_owner(row)["name"]), "")
     owner, columns = _owner(row), row.get("columns") or {"Queue": row["spec"].get("queueName")}

@@ -224,7 +224,7 @@ class Forward(Listener):
         super().__init__(self._forward, local, prefer)
 
     def refusal(self) -> str:
-        """Why the pod does not answer at its port; empty if it does."""
+        """Describe why the pod does not answer at its port; empty if it does."""
         with self._opened() as (opened, there):
             there.settimeout(_REFUSAL_SECONDS)
             with contextlib.suppress(TimeoutError):  # a server that waits for a request

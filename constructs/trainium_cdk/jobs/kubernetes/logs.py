@@ -77,8 +77,7 @@ def read(
 
 
 def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
-    """With where its training stands, and what is wrong with it, by the end of its first node's log; as it was if its pod is deleted, or has not
-    begun."""
+    """Add the training's position and problems, by the end of its first node's log. The job is unchanged if its pod is deleted, or has not begun."""
     if not any(stage.name == TRAIN and stage.started for stage in job.stages):
         return job
     with contextlib.suppress(ApiError):
@@ -97,7 +96,7 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
 
 
 def _stepped(lines: Sequence[bytes]) -> float | None:
-    """When the last step in a log was, whose lines begin with the times that the node's runtime gives them; None if it has none."""
+    """Return the time of the last step in a log; None if it has none. Its lines begin with the times that the node's runtime gives them."""
     log, seen = JobLog(Lines()), (0, None)
     stepped: int | None = None
     for line in lines:
@@ -110,7 +109,7 @@ def _stepped(lines: Sequence[bytes]) -> float | None:
 
 
 def _rounds(backend: JobSource, id: str) -> joined.Ask:
-    """Of an array's members, the logs of their first nodes: lines of several have no order."""
+    """Read the logs of the first nodes of an array's members: lines of several nodes have no order."""
 
     def ask(begin: Mapping[str, int], _: int | None) -> joined.Round:
         now = backend.status(id)
@@ -264,7 +263,7 @@ class _Reader(threading.Thread):
         return _pod(self._backend, self._job, self._stage, self._node)
 
     def _follow_once(self) -> bool:
-        """Whether the API responded. If not, the log is requested again, so that no output is lost."""
+        """Stream the log once. Return whether the API responded. If not, the log is requested again, so that no output is lost."""
         try:
             pod = self._find()
             state = status.container_state(pod, self._stage) if pod else {}

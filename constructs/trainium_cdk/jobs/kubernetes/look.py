@@ -86,7 +86,7 @@ def list_jobs(
 
 
 def _needing_details(group: Sequence[Object]) -> Sequence[Object]:
-    """Of an array, the members whose rows do not tell enough: those that failed, and one that waits for another job."""
+    """List the rows that do not tell enough: of an array, those that failed, and one that waits for another job."""
     if not names.array(group[0]):
         return group
     failed = [row for row in group if row["columns"]["TerminalState"] == "Failed"]
@@ -112,7 +112,7 @@ def array(api: Api, name: str) -> list[Object]:
 
 
 def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[JobObjects]:
-    """What there is of an array's members: of 200 at most, those that have not completed before others."""
+    """Read the objects of an array's members: 200 at most, uncompleted ones first."""
     first = sorted(found, key=lambda row: row["columns"]["TerminalState"] == "Completed")
     return read_jobs(api, _of(api, first[:_NAMED]), devices)
 
@@ -134,7 +134,7 @@ def read_jobs(
     *,
     completed: bool = True,
 ) -> list[JobObjects]:
-    """What there is of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
+    """Read the objects of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
 
     Args:
         devices: of one node, by node group.
@@ -186,7 +186,7 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
 
 
 def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
-    """With those of its nodes that do not respond, and those of which a device is broken. As it was, if the caller may not read nodes."""
+    """Add the job's nodes that do not respond or have a broken device. It is unchanged if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
     group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
     rows = list[Object]()
@@ -200,9 +200,9 @@ def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
 
 
 def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] | None = None) -> JobObjects:
-    """With what Kubernetes warns of, where a job that has its turn has pods that are not created (a quota of the namespace, a webhook that
-    refuses them or does not answer), or that do not start (a volume, a network, an image that they do not get). As it was, if the caller
-    may not read events. Default for `warnings`: they are read."""
+    """Add Kubernetes' warnings to a job that has its turn and has pods that are not created (a quota of the namespace, a webhook that refuses them or
+    does not answer), or do not start (a volume, a network, an image that they do not get). It is unchanged if the caller may not read events. Default
+    for `warnings`: they are read."""
     name, waits, job = names.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
     task, batch, count = names.TRAIN, names.train_job(job), status.described(seen.job)["nodes"]
     if waits:
@@ -224,14 +224,14 @@ def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] 
 
 
 def recent_warnings(api: Api) -> list[Object]:
-    """What Kubernetes warns of in the namespace; empty if the caller may not read that."""
+    """List the namespace's warnings of the last 15 minutes; empty if the caller may not read them."""
     with contextlib.suppress(ApiError):
         return [e for e in api.list("Event", fields="type=Warning") if time.time() - _last(e) < _RECENT]
     return []
 
 
 def refusals(api: Api) -> dict[str, str]:
-    """Why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
+    """Describe why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
     events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
     jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
     about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
@@ -240,12 +240,12 @@ def refusals(api: Api) -> dict[str, str]:
 
 
 def _cause(event: Object) -> str:
-    """Its message, without what Kubernetes writes before the cause."""
+    """Return the message of an event, without the words of Kubernetes before the cause."""
     return str(event.get("message")).rpartition("Error creating: ")[2]
 
 
 def _last(event: Object) -> int:
-    """When an event was last seen, in seconds since 1970: its source decides which field has it."""
+    """Return the time at which an event was last seen, in seconds since 1970: its source decides which field has it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((at for text in times if text and (at := names.seconds(text)) is not None), 0)
@@ -267,7 +267,7 @@ class Workloads:
 
 
 def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits]:
-    """What is known of each Workload that waits, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
+    """Return the position of each waiting Workload, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
     api, everything = workloads.api, workloads.without
     apart = {uid: Waits(devices=devices, workload=w) for w in everything if queue.aside(w) for uid in names.owners(w)}
     found = [w for w in everything if _pending(w)]
@@ -287,7 +287,7 @@ def _holders(workloads: Workloads) -> list[Object]:
 
 
 def _ran(api: Api) -> int | None:
-    """When the function that starts nodes ran last; None if that is not known."""
+    """Return the time of the last run of the function that starts nodes; None if it is not known."""
     with contextlib.suppress(ApiError):
         return names.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
     return None
@@ -299,14 +299,14 @@ def _pending(workload: Object) -> bool:
 
 
 def _since(workload: Object) -> str:
-    """When it began to wait: again after its nodes were not to be had."""
+    """Return the time at which a Workload began to wait: again after its nodes were not to be had."""
     evicted = names.condition(workload, "Evicted")
     again = evicted and evicted["reason"] == "AdmissionCheck"
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])
 
 
 def _before(api: Api, others: set[str]) -> dict[str, list[Object]]:
-    """What jobs come after: the JobSet of each name, or those of the array."""
+    """Read the jobs that other jobs come after, by name: the JobSet, or the members of the array."""
     found = {job["metadata"]["name"]: [job] for job in _named(api, "JobSet", names.JOB_LABEL, sorted(others))}
     for job in _named(api, "JobSet", names.ARRAY_LABEL, sorted(others - found.keys())):
         found.setdefault(names.array(job), []).append(job)

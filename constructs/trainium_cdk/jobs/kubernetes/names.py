@@ -81,21 +81,21 @@ def member(name: str, index: int) -> str:
     return object_name(f"{name}-{index}")
 
 
-def array(found: Mapping[str, Any]) -> str:
+def array(obj: Mapping[str, Any]) -> str:
     """The name of the array that an object belongs to; empty if none."""
-    return str((found["metadata"].get("labels") or {}).get(ARRAY_LABEL, ""))
+    return str((obj["metadata"].get("labels") or {}).get(ARRAY_LABEL, ""))
 
 
-def submission(found: Mapping[str, Any]) -> str:
+def submission(obj: Mapping[str, Any]) -> str:
     """The name under which an object was submitted: the array's, or the job's own."""
-    return array(found) or str(found["metadata"]["name"])
+    return array(obj) or str(obj["metadata"]["name"])
 
 
-def id_of(found: Mapping[str, Any]) -> str:
+def id_of(obj: Mapping[str, Any]) -> str:
     """The id of a JobSet's job: its name, or `ARRAY/INDEX`."""
-    if not (name := array(found)):
-        return str(found["metadata"]["name"])
-    return f"{name}/{found['metadata']['labels'].get(MEMBER_LABEL, '?')}"
+    if not (name := array(obj)):
+        return str(obj["metadata"]["name"])
+    return f"{name}/{obj['metadata']['labels'].get(MEMBER_LABEL, '?')}"
 
 
 def cache_guard(cache_set: str) -> str:
@@ -121,28 +121,28 @@ def labels(name: str, kind: str) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": MANAGED_BY, JOB_LABEL: name, KIND_LABEL: kind}
 
 
-def submitted_by_trn(found: Mapping[str, Any], job: str = "") -> bool:
-    """Whether `trn` created an object of a job: its labels name `trn` and the job (default: the object's own name)."""
-    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
-    named: bool = labels.get(JOB_LABEL) == (job or found["metadata"]["name"])
+def submitted_by_trn(obj: Mapping[str, Any], job: str = "") -> bool:
+    """Return whether `trn` created an object of a job: its labels name `trn` and the job (default: the object's own name)."""
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    named: bool = labels.get(JOB_LABEL) == (job or obj["metadata"]["name"])
     return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
 def is_job(jobset: Mapping[str, Any]) -> bool:
-    """Whether `trn` created a JobSet: as above, and as the member of an array, it has its number."""
+    """Return whether `trn` created a JobSet, as above. A member of an array also has its number."""
     labels: Mapping[str, str] = jobset["metadata"].get("labels") or {}
     numbered = ARRAY_LABEL not in labels or re.fullmatch("[0-9]{1,3}", labels.get(MEMBER_LABEL, ""))
     return submitted_by_trn(jobset) and bool(numbered)
 
 
 def submitted(job: Mapping[str, Any]) -> bool:
-    """Whether a JobSet was let into its queue, or waits for others before it: its submission is complete."""
+    """Return whether a JobSet's submission is complete: it was let into its queue, or waits for others before it."""
     return bool({QUEUE_LABEL, AFTER_LABEL} & (job["metadata"].get("labels") or {}).keys())
 
 
-def owners(found: Mapping[str, Any]) -> list[str]:
+def owners(obj: Mapping[str, Any]) -> list[str]:
     """The uids of an object's owners. Unlike names and labels, uids are never reused."""
-    return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
+    return [str(owner.get("uid", "")) for owner in obj["metadata"].get("ownerReferences") or []]
 
 
 def runner(digest: str) -> str:

@@ -33,7 +33,7 @@ def list_nodes(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
 
 
 def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Mapping[str, str]) -> Node:
-    """`others`: pods of other clients, which matter on the nodes that are for jobs."""
+    """Describe a node. `others`: pods of other clients, which matter on the nodes that are for jobs."""
     meta, spec, state = node["metadata"], node["spec"], node.get("status", {})
     labels = meta.get("labels", {})
     conditions = {one["type"]: one for one in state.get("conditions", [])}

@@ -1,4 +1,4 @@
-"""From a job and a cluster to the objects on Kubernetes. Pure: the same input gives the same objects.
+"""The objects of a job on Kubernetes. Pure: the same input gives the same objects.
 
 The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`.
 
@@ -202,7 +202,7 @@ class _Made:
         return {**made, "type": "Opaque", "immutable": True, "stringData": text}
 
     def guard(self) -> Object:
-        """Only one job at a time uses a cache set: the compiler's locks do not work on a shared file system."""
+        """Return the lock of a cache set. Only one job at a time uses one: the compiler's locks do not work on a shared file system."""
         cache = self.fitted.job.cache_set
         made = _thing("v1", "ConfigMap", names.cache_guard(cache), self.cluster, self.labels)
         made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}
@@ -221,7 +221,7 @@ class _Made:
         return {**made, "spec": rules}
 
     def release(self) -> dict[str, str]:
-        """Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, it is not in the queue."""
+        """Return the labels that let a JobSet into its queue. Not while `prepare` runs: Kueue asks for nodes for all pods before any starts."""
         if "prepare" in self.stages:
             return {names.AFTER_LABEL: names.prepare_job(self.name)}
         if other := self.fitted.job.after:
@@ -285,7 +285,7 @@ class _Made:
         return SPOT_RESTARTS if self.fitted.fleet.capacity_type == "spot" else RESTARTS
 
     def _description(self, index: int | None) -> dict[str, Any]:
-        """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
+        """Return the fields that `trn status` shows of a job, or of an array's member, in addition to its state."""
         folder, settings = self.fitted.directory, dict(self.job.settings)
         settings.pop("args", None)  # they may be too long
         sweep = self.job.sweep
@@ -303,7 +303,7 @@ class _Made:
         }
 
     def _layout(self) -> dict[str, Any]:
-        """What another job must have in common with it, to go on from its checkpoints."""
+        """Return the values that another job must share to start from its checkpoints."""
         same = self.fitted.job.layout(self.fitted)
         return {"checkpoints_of": dict(same)} if same and self.job.checkpoints else {}
 
@@ -386,7 +386,7 @@ def _container(
 
 
 def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
-    """All containers but the last one run one after the other, before it."""
+    """Return a pod with these stages. All containers but the last one run one after the other, before it."""
     cluster = given.cluster
     mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
     folder = f"{cluster.shared_dir}/{cluster.folder}"

@@ -31,7 +31,7 @@ MEMORY_FULL: tuple[Object, ...] = (
 
 
 class Resources(NamedTuple):
-    """What a container requests, and the most that it may use."""
+    """The requests and limits of a container."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
@@ -42,7 +42,7 @@ class Resources(NamedTuple):
 
     @classmethod
     def of(cls, helper: Helper, gib: int | None = None) -> Resources:
-        """Of a pod on the system nodes: CPU has no limit, so that it uses what others leave.
+        """Return the resources of a pod on the system nodes. CPU has no limit, so that it uses what others leave.
 
         Args:
             gib: the most memory, instead of the default.
@@ -56,7 +56,7 @@ LEAST = Resources({"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"})
 
 
 def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:
-    """Of a pod that fetches data, packages or models."""
+    """Return the resources of a pod that fetches data, packages or models."""
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
 
     return Resources.of(known().helpers.prepare.helper(fetches, cluster.prepare_memory_gib))

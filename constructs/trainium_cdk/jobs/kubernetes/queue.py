@@ -1,4 +1,4 @@
-"""Why jobs wait in a queue of Kueue: who is at its head, what that one lacks, and who has the nodes. Pure."""
+"""The reasons why jobs wait in a queue of Kueue: the job at its head, what it lacks, and the holders of the nodes. Pure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class Waits:
-    """What is known of a Workload that waits.
+    """The place of a waiting Workload in its queue, and the holders of the nodes.
 
     Attributes:
         position: in its queue, from 1; 0 if it does not wait there.
@@ -104,13 +104,13 @@ class Waits:
 
 
 def aside(workload: Object | None) -> str:
-    """Why it is set aside; empty if it is not."""
+    """Return why a Workload is set aside; empty if it is not."""
     notes = (workload or {}).get("metadata", {}).get("annotations") or {}
     return str(notes.get(ASIDE, "")) if (workload or {}).get("spec", {}).get("active") is False else ""
 
 
 def describe_wait(workload: Object | None, waits: Waits) -> str:
-    """Why a Workload has no nodes, in one line: its turn, who is before it, what it lacks, and who has that."""
+    """Describe in one line why a Workload has no nodes: its turn, the one before it, what it lacks, and the holder of that."""
     words = reasons(workload, waits)
     if names.condition(workload, "QuotaReserved") or aside(workload):
         return next(iter(words), "it is its turn: its nodes are requested")
@@ -123,8 +123,8 @@ def describe_wait(workload: Object | None, waits: Waits) -> str:
 
 
 def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
-    """What Kueue, and the function that starts nodes, say of a Workload that has no nodes: the messages of its checks; once it is evicted
-    by those, which clears them, why; and what it lacks."""
+    """List why a Workload has no nodes, by Kueue and the function that starts nodes: the messages of its checks; the reason of an eviction by these,
+    which clears them; and the missing quota."""
     devices = waits.devices if waits else None
     if why := aside(workload):
         if why.startswith("capacity block"):
@@ -154,7 +154,7 @@ def _told(condition: Mapping[str, Any] | None, devices: Mapping[str, int] | None
 
 
 def taken(workload: Object | None, waits: Waits | None = None) -> str:
-    """Who has the nodes that a Workload had; empty if none were taken."""
+    """Name the job that took the nodes of a Workload; empty if none were taken."""
     found = _PREEMPTED.match(str((names.condition(workload, "Evicted") or {}).get("message") or ""))
     if not found:
         return ""
@@ -166,7 +166,7 @@ def taken(workload: Object | None, waits: Waits | None = None) -> str:
 
 
 def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
-    """Kueue's reason with nodes for devices.
+    """Return Kueue's reason with nodes for devices.
 
     >>> in_nodes("couldn't assign flavors to pod set train: insufficient unused quota for aws.amazon.com/neuron in flavor trn, 48 more needed", {"trn": 16})
     'it lacks 3 nodes of trn'
@@ -190,7 +190,7 @@ def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
 
 
 def _whole(count: str) -> int:
-    """Of Kubernetes' notation: 48, 1k, 2Ki; 0 for what is no whole number."""
+    """Read a whole number in Kubernetes' notation: 48, 1k, 2Ki; 0 for other text."""
     found = _COUNT.fullmatch(count)
     return int(found[1]) * _SCALES[found[2] or ""] if found else 0
 
@@ -204,7 +204,7 @@ def _nodes(count: str, each: int, group: str = "") -> str:
 
 
 def _namespace(queue: str) -> str:
-    """Whose a ClusterQueue is, by its name: GROUP.NAMESPACE."""
+    """Name the namespace of a ClusterQueue, by its name: GROUP.NAMESPACE."""
     return f"namespace {queue.partition('.')[2]}"
 
 
@@ -215,7 +215,7 @@ def waiting(
     queues: Iterable[Object],
     devices: Mapping[str, int],
 ) -> dict[str, Waits]:
-    """What is known of each Workload that waits, by the uid of the job that it stands for.
+    """Return the place of each waiting Workload, by the uid of its job.
 
     Args:
         pending: in Kueue's order: priority, then age.
@@ -246,7 +246,7 @@ def waiting(
 
 
 def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], devices: Mapping[str, int]) -> str:
-    """Who has the nodes of a ClusterQueue's group: the jobs of this namespace, and other namespaces."""
+    """Name the holders of the nodes of a ClusterQueue's group: the jobs of this namespace, and other namespaces."""
     own, told = queues.get(name, {}), list[str]()
     for group, each in devices.items():
         mine: dict[str, int] = {}
@@ -266,7 +266,7 @@ def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], de
 
 
 def _of_workload(workload: Object, group: str) -> int:
-    """Devices of a node group that it has."""
+    """Count the devices of a node group that a Workload has."""
     sets = workload["status"]["admission"].get("podSetAssignments") or []
     return sum(
         _whole(str(one.get("resourceUsage", {}).get(resource, "0")))
@@ -277,7 +277,7 @@ def _of_workload(workload: Object, group: str) -> int:
 
 
 def _of_queue(queue: Object, group: str) -> int:
-    """Devices of a node group that its Workloads have."""
+    """Count the devices of a node group that a queue's Workloads have."""
     flavors = queue.get("status", {}).get("flavorsReservation") or []
     return sum(
         _whole(str(resource.get("total") or "0"))

@@ -131,27 +131,27 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
 
 
 @contextlib.contextmanager
-def sent(api: Api, made: Object, files: Mapping[str, bytes]) -> Iterator[None]:
+def sent(api: Api, pod: Object, files: Mapping[str, bytes]) -> Iterator[None]:
     """The Secret with a pod's files, as long as this context."""
     data = {file: base64.b64encode(content).decode() for file, content in files.items()}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"], "data": data, "immutable": True}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": pod["metadata"], "data": data, "immutable": True}
     api.create("Secret", secret)
     try:
         yield
     finally:
-        api.delete("Secret", made["metadata"]["name"])
+        api.delete("Secret", pod["metadata"]["name"])
 
 
 def _name() -> str:
     return f"trn-read-{secrets.token_hex(4)}"
 
 
-def _run(api: Api, made: Object, most: int, too_much: str) -> bytes:
-    """What a pod prints, when it has ended. Raises TransportError: it failed, or printed more than so many bytes."""
-    name = made["metadata"]["name"]
-    api.create("Pod", made)
+def _run(api: Api, pod: Object, most: int, too_much: str) -> bytes:
+    """Run a pod to its end, and return its output. Raises TransportError: it failed, or printed more than `most` bytes."""
+    name = pod["metadata"]["name"]
+    api.create("Pod", pod)
     try:
-        seconds = made["spec"]["activeDeadlineSeconds"] - START_SECONDS
+        seconds = pod["spec"]["activeDeadlineSeconds"] - START_SECONDS
         ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"), seconds)
         pieces: list[bytes] = []
         for piece in api.log(name, "main"):

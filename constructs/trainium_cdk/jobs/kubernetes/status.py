@@ -148,7 +148,7 @@ def cancelled(job: Object, stages: Iterable[Stage]) -> Object:
 
 
 def _times(message: str, what: str) -> dict[str, int | None]:
-    """When stages began or completed, of the message of a job that was cancelled."""
+    """Read the times at which stages began or completed, from the message of a cancelled job."""
     return {name: seconds(at) for name, at in re.findall(rf"; (\w+) {what} (\S+Z)", message)}
 
 
@@ -171,18 +171,18 @@ def released(seen: JobObjects) -> tuple[Object, str] | None:
 
 
 def _completed(seen: JobObjects) -> bool:
-    """Whether all that it comes after has completed."""
+    """Return whether all jobs before this one have completed."""
     return not after(seen.job) or (bool(seen.after) and all(condition(one, "Completed") for one in seen.after))
 
 
 def _named(seen: JobObjects) -> str:
-    """What it comes after, by its id."""
+    """Return the id of the job before this one."""
     name = after(seen.job)
     return next((id_of(one) for one in seen.after if one["metadata"]["name"] == name), name)
 
 
 def waits_for(job: Object) -> str:
-    """What must complete before a JobSet enters its queue: a batch Job, or the JobSet `after`; empty if nothing."""
+    """Return the name of the job that must complete before a JobSet enters its queue: a batch Job, or the JobSet `after`; empty if none."""
     return str(job["metadata"].get("labels", {}).get(AFTER_LABEL, ""))
 
 
@@ -208,7 +208,7 @@ def train_spec(job: Object) -> Object:
 
 
 def alive(pods: Iterable[Object]) -> bool:
-    """Whether a container of the pods may still run."""
+    """Return whether a container of the pods may still run."""
     return any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
 
 
@@ -310,7 +310,7 @@ def _stage(name: str, seen: JobObjects, pods: Sequence[Object]) -> Stage:
 
 
 def _taken(pod: Object) -> str:
-    """Why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
+    """Describe why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
     state, node = pod.get("status", {}), pod["spec"].get("nodeName", "?")
     if state.get("phase") == "Failed" and state.get("reason"):  # by its node's kubelet
         return cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))
@@ -319,7 +319,7 @@ def _taken(pod: Object) -> str:
 
 
 def _not_begun(pod: Object) -> str:
-    """Why no container of a pod could begin: the first one failed, which makes a folder; empty if it did not."""
+    """Describe why no container of a pod could begin: the first one failed, which makes a folder; empty if it did not."""
     end = container_state(pod, FOLDER).get("terminated") or {}
     if not end.get("exitCode"):
         return ""
@@ -329,12 +329,12 @@ def _not_begun(pod: Object) -> str:
 
 
 def _next(state: str) -> str:
-    """What happens after a failure of one pod: Kubernetes has not decided yet."""
+    """Describe the result of a pod's failure, which Kubernetes has not decided yet."""
     return "ends" if state == "OUT_OF_MEMORY" else "ends or starts again"
 
 
 def memory_full(pod: Object, name: str) -> str:
-    """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
+    """Describe how a container of a pod was killed for full memory, and the change to make; empty if it was not."""
     ended = container_state(pod, name).get("terminated") or {}
     if ended.get("reason") != "OOMKilled" and not _killed(ended):
         return ""
@@ -359,7 +359,7 @@ def _killed(ended: Object) -> bool:
 
 
 def starts(pod: Object) -> bool:
-    """Whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
+    """Return whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
     found = [
         *pod.get("status", {}).get("initContainerStatuses", []),
         *pod.get("status", {}).get("containerStatuses", []),
@@ -369,12 +369,12 @@ def starts(pod: Object) -> bool:
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:
-    """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
+    """Describe why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
     return next((cut(why) for pod in pods if (why := _blocked(pod, name))), STARTS if pods else "")
 
 
 def _blocked(pod: Object, name: str) -> str:
-    """What keeps a container of a pod from running: it has no node, or its image cannot be pulled, for example; empty if nothing does."""
+    """Describe the obstacle to a container: its pod has no node, or its image cannot be pulled, for example; empty if there is none."""
     for container in (FOLDER, name):
         waiting = container_state(pod, container).get("waiting") or {}
         why = str(waiting.get("reason", ""))
@@ -418,7 +418,7 @@ def _with_job(stages: list[Stage], seen: JobObjects) -> list[Stage]:
 
 
 def _resumed(job: Object) -> int | None:
-    """When its pods were last allowed to start: known also where the pods are not, because they were not read or are deleted."""
+    """Return the time at which a job's pods were last allowed to start. It is known also if they were not read, or are deleted."""
     conditions = job.get("status", {}).get("conditions") or []
     found = next((c for c in conditions if c["type"] == "Suspended" and c["status"] == "False"), None)
     return seconds(found["lastTransitionTime"]) if found else None
@@ -474,7 +474,7 @@ def _current(stage: Stage, seen: JobObjects) -> Stage:
 
 
 def waiting(seen: JobObjects) -> str:
-    """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
+    """Describe why a job in a queue does not run yet, by Kueue and the function that starts nodes."""
     if not submitted(seen.job):
         return "is being submitted; if it stays so, submit it again with the same token, or cancel it"
     if waits_for(seen.job):

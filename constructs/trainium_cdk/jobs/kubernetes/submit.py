@@ -87,7 +87,7 @@ class Submitter:
         return _name(self.objects.jobs[0])
 
     def _place_runner(self) -> None:
-        """Once for each version. Whoever may change it could run programs in all jobs: so it is compared."""
+        """Place the runner once for each version, and compare it: whoever may change it could run programs in all jobs."""
         wanted, there = self.objects.runner, None
         for _ in range(2):
             if there := self.api.find("ConfigMap", _name(wanted)):
@@ -118,7 +118,7 @@ class Submitter:
         return self._new(job) or self._same(self.api.get("JobSet", _name(job)))
 
     def _was_complete(self) -> bool:
-        """Whether an array has members but not the first one, which is created first: it ended, or was deleted, and is not run again."""
+        """Return whether an array has members but not the first one, which is created first. It ended, or was deleted, and is not run again."""
         there = self._members()
         return bool(there) and self._first not in [_name(self._same(one)) for one in there]
 
@@ -182,7 +182,7 @@ class Submitter:
         raise TransportError(f"several submissions request {part['kind']} {name} at once. Try again in a moment")
 
     def _has_owner(self, there: Object) -> bool:
-        """Whether a JobSet that owns an object still exists: of an array and a job with the same id, those are different ones."""
+        """Return whether a JobSet that owns an object still exists. An array and a job with the same id are different owners."""
         for owner in there["metadata"].get("ownerReferences") or []:
             job = self.api.find("JobSet", owner["name"])
             if job and job["metadata"]["uid"] == owner["uid"]:
@@ -205,7 +205,7 @@ class Submitter:
         return any(not status.status(one).done or status.alive(one.pods) for one in seen)
 
     def _broken_off(self) -> None:
-        """After Ctrl-C the job exists completely, or not at all."""
+        """Undo a submission after Ctrl-C: the job then exists completely, or not at all."""
         self.sleep(_SETTLING_SECONDS)
         with contextlib.suppress(TrnError):
             self._undo()
@@ -297,5 +297,5 @@ def _refusal(error: ApiError) -> str:
 
 
 def _unserved(error: ApiError) -> bool:
-    """Whether the cluster does not know the kind of object at all."""
+    """Return whether the cluster does not know the kind of object at all."""
     return error.status == 404 and "could not find the requested resource" in str(error)

@@ -1,4 +1,4 @@
-"""What a job was and did, read once from its cluster: for the report, `--watch`, plots and tables."""
+"""The data of a job, read once from its cluster: for the report, `--watch`, plots and tables."""
 
 from trainium_cdk.jobs.report.page import report
 from trainium_cdk.jobs.report.run import Run, collect_all

@@ -1,4 +1,4 @@
-"""What a job's nodes cost so far, at the catalogue's list prices. Nothing is guessed: an unknown price is said to be unknown."""
+"""The cost of a job's nodes so far, at the catalogue's list prices. Nothing is guessed: an unknown price is said to be unknown."""
 
 from __future__ import annotations
 

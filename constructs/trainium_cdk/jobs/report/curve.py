@@ -115,11 +115,11 @@ class Curves(dict[str, Curve]):
         return at
 
     def label(self, name: str) -> str:
-        """What a metric is, with its unit."""
+        """Return the label of a metric, with its unit."""
         return self.units.get(name, METRICS[name])
 
     def missing(self, name: str) -> str:
-        """That the newest step has no value of a metric, as when the loss is NaN; empty if it has one."""
+        """Describe a metric without a value in the newest step, as when the loss is NaN; empty if it has one."""
         return "" if self._at[name] == self.step else f"no number since step {self._at[name]:,}"
 
     def newest(self, name: str) -> str:

@@ -44,11 +44,11 @@ class Live:
 
     @property
     def problem(self) -> str:
-        """Why the figures may be old; empty if they are not."""
+        """Return why the figures may be old; empty if they are not."""
         return self._problem if self.ended else late(time.time() - self._answered, self._problem)
 
     def look(self) -> None:
-        """One round. If the cluster does not answer, that is `problem`, and the next round tries again."""
+        """Read all jobs once. If the cluster does not answer, that is `problem`, and the next round tries again."""
         try:
             self.statuses = [self._jobs.status(id, progress=True) for id in self._ids]
             found = [run for status in self.statuses for run in self._described(status)]

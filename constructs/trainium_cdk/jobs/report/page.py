@@ -63,7 +63,7 @@ def report(
 
 
 def figures(run: Run) -> list[tuple[str, str, str]]:
-    """What people look for first: a name, a short value, and what belongs to it."""
+    """Return the figures that people look for first: a name, a short value, and a note."""
     step = "none" if run.step is None else f"{run.step:,}"
     last = f"of {run.last_step:,}" if run.last_step else "logged" if run.curves.counted else ""
     first = run.log.first_loss
@@ -210,7 +210,7 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
 
 
 def why_no_curve(run: Run) -> str:
-    """Why a job's log has no values of a metric."""
+    """Describe why a job's log has no values of a metric."""
     train = run.stage("train")
     if run.problem:
         return run.problem

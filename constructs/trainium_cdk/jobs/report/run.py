@@ -61,7 +61,7 @@ class Run:
         self._take(self.log.close())
 
     def _take(self, records: Sequence[tuple[str, Record]]) -> None:
-        """Steps of other stages than `train` are trials, and not of the training."""
+        """Take the records of the training. Steps of other stages than `train` are trials."""
         for stage, record in records:
             if isinstance(record, (Step, Evaluation)) and stage == "train":
                 before, at = self.curves.step, self.curves.add(record)
@@ -72,7 +72,7 @@ class Run:
                     self.take(self.status.id, at, record)
 
     def looked(self, now: float) -> None:
-        """That its log was read up to this moment."""
+        """Record that the log was read up to this moment."""
         self.now = now
         if (step := self.step) is None:
             return
@@ -82,12 +82,12 @@ class Run:
             self._looks[1:] = [(now, step)]
 
     def began(self, stage: Stage) -> float | None:
-        """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
+        """Return the time at which a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
         times = [s.time for s in self.starts.get(stage.name, ())] + ([stage.started] if stage.started else [])
         return min(times, default=None)
 
     def seconds(self, stage: Stage) -> float | None:
-        """How long a stage took, or has taken so far, from its first attempt on; None if it has not begun, or that is not known."""
+        """Return the duration of a stage from its first attempt on, up to now while it runs; None before it begins, or if it is not known."""
         began = self.began(stage)
         if began is None or stage.state == "PENDING":
             return None
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def starts(self) -> Mapping[str, Sequence[Start]]:
-        """Of each stage, its attempts."""
+        """Return the attempts of each stage."""
         return self.log.starts
 
     @property
@@ -123,12 +123,12 @@ class Run:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What is wrong with its training now, or was at its end."""
+        """Return the problems of the training now, or at its end."""
         return self.log.findings or self.status.findings
 
     @property
     def restarts(self) -> int:
-        """How often stages began again."""
+        """Return the number of restarts of all stages."""
         found = 0
         for starts in self.starts.values():
             numbered = [s.attempt for s in starts if s.attempt is not None]
@@ -156,7 +156,7 @@ class Run:
 
     @property
     def no_cost(self) -> str:
-        """Why the cost is not known; empty if it is."""
+        """Return why the cost is not known; empty if it is."""
         if self.cost is not None:
             return ""
         if self.price.hour is None:
@@ -167,7 +167,7 @@ class Run:
 
     @property
     def _again(self) -> bool:
-        """Whether a stage waits that has run before: when its last attempt ended is not known."""
+        """True if a stage waits that has run before: the end of its last attempt is not known."""
         return any(s.state == "PENDING" and s.name in self.starts for s in self.status.stages)
 
     @property
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def step(self) -> int | None:
-        """Where the training is: its newest step with a number in the log, or what its progress bar counts."""
+        """Return the training's position: its newest step with a number in the log, or what its progress bar counts."""
         at = self.log.course.position
         steps = [one for one in (self.curves.step, at.step if at else None) if one is not None]
         return max(steps, default=None)
@@ -194,7 +194,7 @@ class Run:
 
     @property
     def first_attempts_lost(self) -> bool:
-        """Whether the logs begin with a later attempt, as those of restarted pods do: times and cost are then of what is left."""
+        """True if the logs begin with a later attempt, as after a pod's restart. Times and cost then lack the earlier attempts."""
         return any(starts[0].attempt for starts in self.starts.values())
 
     @property
@@ -312,7 +312,7 @@ def of_members(
 
 
 def _read(jobs: Backend, run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
-    """`logs`: whole ones that were read before, by stage."""
+    """Read a job's logs. `logs`: whole ones that were read before, by stage."""
     run.take = take
     for stage in begun(run.status):
         if stage == "prepare":

@@ -42,7 +42,7 @@ _LATE = 30.0
 
 
 def late(seconds: float, problem: str) -> str:
-    """That the cluster does not answer; empty if it does.
+    """Describe for how long the cluster has not answered; empty if it answers.
 
     Args:
         seconds: since its last answer.

@@ -111,7 +111,7 @@ class SlurmBackend(Backend):
         return tuple(job.id for job in self._jobs(requests.ListJobs(limit)))
 
     def settings(self, id: str) -> Mapping[str, Any]:
-        """As recorded in the job's directory. Errors as of `status`."""
+        """Return the settings that the job's directory records. Errors as of `status`."""
         return dict(self.ask_runner(requests.JobSettings(id)))
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
@@ -227,7 +227,7 @@ class SlurmBackend(Backend):
         )
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
-        """As a step of the job. The exit code is the command's only where this machine is the head node: Session Manager reports none.
+        """Run the command as a step of the job. The exit code is its own only where this machine is the head node: Session Manager reports none.
         Arguments and errors as of `Backend.execute`."""
         words = [*self.ask_runner(requests.WordsOnNode(id, node)), *command]
         if not (target := self.transport.instance):
@@ -251,7 +251,7 @@ class SlurmBackend(Backend):
         local: int = 0,
         patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
-        """Through a step of the job. Arguments and errors as of `Backend.forward`."""
+        """Forward a port through a step of the job. Arguments and errors as of `Backend.forward`."""
         from trainium_cdk.jobs.slurm import tunnels
 
         return tunnels.forward(self, id, node, rank, port, local, patience)
@@ -259,7 +259,7 @@ class SlurmBackend(Backend):
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Tunnel]:
-        """It runs on the head node, at a port of its loopback address. Arguments and errors as of `Backend.tensorboard`."""
+        """Run TensorBoard on the head node, at a port of its loopback address. Arguments and errors as of `Backend.tensorboard`."""
         if image:
             raise JobError(
                 f"{self.cluster.stack} runs Slurm, where TensorBoard is that of the job's environment. Leave out --image"
@@ -330,7 +330,7 @@ def with_type(node: Node, cluster: SlurmCluster) -> Node:
 
 
 def _explained(stage: Stage) -> Stage:
-    """With what an error of EC2 means."""
+    """Add the meaning of an error of EC2 to a stage's reason."""
     found = _EC2.search(stage.reason) if stage.state == "PENDING" else None
     if found is None:
         return stage

@@ -70,7 +70,7 @@ def _read(
     tail: int | None,
     notify: Changes,
 ) -> Iterator[LogChunk]:
-    """What there is now: a job that writes faster than it is read would never end it."""
+    """Yield the log up to its present end. A job that writes faster than it is read would never end it."""
     patience = Patience(ONE_QUESTION, sleep=backend.sleep)
 
     def ask_for(name: str) -> Log:

@@ -161,7 +161,7 @@ class SsmTransport:
         return self._send(script, _SHELL, timeout, private)
 
     def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
-        """Root starts this version of the runner as the user, and places it first if it is not there."""
+        """Start this version of the runner as the user, by root, and place it first if it is not there."""
         from trainium_cdk.jobs.pyz import pyz
 
         runner = pyz()
@@ -279,7 +279,7 @@ class SsmTransport:
         return found
 
     def _invoke(self, command: str, timeout: float) -> str:
-        """One Run Command to its end; its output.
+        """Run one Run Command to its end, and return its output.
 
         Raises:
             TransportError: it was not delivered, not allowed, or did not end in time.

@@ -1,4 +1,4 @@
-"""From a job and a Slurm cluster to what is sent: the job as data, which the runner carries out. Pure.
+"""The submission of a job to a Slurm cluster: the job as data, which the runner carries out. Pure.
 
 A job is at most two jobs of Slurm's. The second starts when the first has completed, and is cancelled by Slurm if that is no longer possible:
 

@@ -144,8 +144,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
-    """Whether this machine is the head node of that cluster, or one of its login nodes, which have the same users, file systems and
-    commands of Slurm, by ParallelCluster's record."""
+    """Return whether this machine is the cluster's head node or one of its login nodes, by ParallelCluster's record. Login nodes have the same users,
+    file systems and commands of Slurm."""
     try:
         lines = cfnconfig.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

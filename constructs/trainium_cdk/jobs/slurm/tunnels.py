@@ -127,7 +127,7 @@ class _Relay:
         return found
 
     def confirmed(self, far: socket.socket) -> str:
-        """What the relay says instead of `ok`; empty if it is that. Raises TransportError: it says nothing."""
+        """Read the relay's reply. Return its message; empty if it is `ok`. Raises TransportError: it says nothing."""
         try:
             said = line(far)
         except OSError:

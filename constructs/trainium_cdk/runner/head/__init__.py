@@ -1,1 +1,1 @@
-"""What runs on the head or login node, as the jobs' user: one request, one answer."""
+"""The program on the head or login node, run as the jobs' user: one request, one answer."""

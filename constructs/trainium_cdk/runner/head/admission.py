@@ -1,4 +1,4 @@
-"""What is checked before a job costs nodes."""
+"""Checks of a job before it costs nodes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _field(name: str, line: str) -> str:
 
 
 def wait_for(cluster: Cluster, after: str) -> str:
-    """What sbatch must wait for, so that a job begins after another one, or a member of it; empty if that has completed.
+    """Return sbatch's dependency for a job that begins after another one, or a member of it; empty if that has completed.
 
     Raises:
         Refused: there is no such job, or it will not complete.

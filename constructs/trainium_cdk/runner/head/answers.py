@@ -46,7 +46,7 @@ def status(cluster: Cluster, given: Status) -> JobStatus:
 
 
 def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
-    """With where its training stands, by the end of its log."""
+    """Add the training's position, by the end of the job's log."""
     if job.members or not any(stage.name == "train" and stage.started for stage in job.stages):
         return job
     return replace(job, progress=one_line(progress(log_files.read_end(cluster, job.id, "train", _END))))
@@ -120,7 +120,7 @@ def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
 
 
 def _started(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> jobs.Asked:
-    """What Slurm knows of these jobs, once those were started that need not wait any more."""
+    """Start the jobs that need not wait any more. Return Slurm's data of these jobs after that."""
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
     claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}

@@ -101,7 +101,7 @@ def _entry(file: Path, name: str, found: os.stat_result) -> Entry:
 
 
 def find(root: Path, names: Iterable[str]) -> tuple[Entry | None, ...]:
-    """What is there by these names; None: nothing, or what a file may replace."""
+    """Read the entries by these names. None: there is nothing, or something that a file may replace."""
     found: list[Entry | None] = []
     for name in names:
         file = _place(root, name)
@@ -155,7 +155,7 @@ def arriving(root: Path, entry: Entry, digest: str = "") -> Iterator[BinaryIO]:
 
 
 def _locked(out: BinaryIO, part: Path) -> bool:
-    """Whether this copy alone writes the file, which is still there by that name."""
+    """Lock a partial file. Return whether this copy alone writes it, and it is still there by that name."""
     try:
         fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(out.fileno()), os.lstat(part))
@@ -180,7 +180,7 @@ def _check(source: BinaryIO, file: Path, entry: Entry) -> None:
 
 
 def sha256(file: BinaryIO) -> str:
-    """Of a file's whole content."""
+    """Return the SHA-256 of a file's whole content."""
     digest, at = hashlib.sha256(), 0
     while content := os.pread(file.fileno(), BLOCK, at):
         digest.update(content)
@@ -208,13 +208,13 @@ def _part(file: Path) -> Path:
 
 
 def _leads_inside(root: Path, name: str, target: str) -> bool:
-    """Whether a relative link leads to a place in the folder, by its text and through what is there now."""
+    """Return whether a relative link leads to a place in the folder, by its text and through the present links."""
     place = os.path.join(os.path.dirname(name), target)
     return _stays(name, target) and is_in(Path(os.path.realpath(root / place)), root)
 
 
 def _stays(name: str, target: str) -> bool:
-    """Whether a link leads to a place in the folder, whatever else is there: it goes up first, not above the folder, and then only down, as a
+    """Return whether a link leads to a place in the folder, whatever else is there. It goes up first, not above the folder, and then only down: a
     folder on its way down may be a link. (As `prepare.unpack` has it for archives.)"""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
@@ -227,7 +227,7 @@ def _is_name(name: str) -> bool:
 
 
 def _place(root: Path, name: str) -> Path:
-    """Where an entry is: never outside the folder, also not through links in it."""
+    """Return the path of an entry: never outside the folder, also not through links in it."""
     if not _is_name(name):
         raise Refused(f"the name {name[:80]!r} is not one of a file in the folder")
     file = root / name

@@ -156,7 +156,7 @@ def _open(url: str, content: Iterator[bytes] | None, headers: dict[str, str], me
 
 @contextlib.contextmanager
 def _told(method: str, url: str, attempt: int) -> Iterator[None]:
-    """What S3 refuses as an error without the address; what it may answer later is passed over until the last attempt."""
+    """Raise a refusal of S3 without the signed address. Where S3 may answer later, wait instead, until the last attempt."""
     try:
         yield
     except (OSError, http.client.HTTPException) as e:

@@ -38,7 +38,7 @@ _DAMAGED = "its record on the cluster (submitted.json) is damaged"
 
 @dataclass(frozen=True)
 class Asked:
-    """What Slurm knows, in one moment. `full`: the shared file system, if no block of it is free."""
+    """Slurm's data at one moment. `full`: the shared file system, if no block of it is free."""
 
     rows: tuple[slurm.Row, ...] = ()
     accounts: tuple[slurm.Account, ...] = ()
@@ -90,7 +90,7 @@ def similar(cluster: Cluster, id: str) -> list[str]:
 
 
 def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
-    """Those of these ids, newest first, that are like another one before their tokens, which begin with the day. Of jobs of one name, the newest."""
+    """Find ids like another one, newest first. Tokens, which begin with the day, are not compared. Of jobs of one name, find the newest."""
     known = {_TOKEN.sub("", one): one for one in reversed(ids)}
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
@@ -107,7 +107,7 @@ def newest(cluster: Cluster, limit: int) -> list[str]:
 
 
 def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, SubmittedRecord | None]:
-    """Of each of these jobs, its submission; None if that is damaged. Without a record there is no job."""
+    """Read the submission of each of these jobs; None if it is damaged. Without a record there is no job."""
     return {id: _submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")}
 
 
@@ -120,7 +120,7 @@ def _submitted(job: Path) -> SubmittedRecord | None:
 
 
 def ask(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> Asked:
-    """What Slurm knows of these jobs. It is asked before their folders are read: a stage that has ended has written its state."""
+    """Ask Slurm about these jobs. Ask before you read their folders: a stage that has ended has written its state."""
     ours = [one for one in found.values() if one and one.cluster in ("", cluster.identity)]
     numbers = [number for one in ours for number in one.numbers.values()]
     rows: list[slurm.Row] = []
@@ -130,7 +130,7 @@ def ask(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> Asked:
 
 
 def with_rows(rows: Iterable[slurm.Row]) -> Asked:
-    """These rows, and if one of them waits, what the nodes are that it may wait for."""
+    """Return these rows, and if one of them waits, the nodes that it may wait for."""
     rows, by_number = tuple(rows), dict[str, list[slurm.Row]]()
     for row in rows:
         by_number.setdefault(row.number, []).append(row)
@@ -180,7 +180,7 @@ def describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, aske
 
 
 def of_rows(rows: Iterable[slurm.Row], cluster: Cluster, asked: Asked) -> list[JobStatus]:
-    """Jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
+    """List jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
     groups: dict[tuple[int, str], list[slurm.Row]] = {}
     for row in rows:
         if ID.fullmatch(row.id):
@@ -218,7 +218,7 @@ def _known(
     shown: Mapping[str, Any],
     asked: Asked,
 ) -> Known:
-    """What is known of all members of a stage."""
+    """Return the facts that all members of a stage share."""
     queue = shown.get("prepare_queue" if name == "prepare" else "queue")
     elsewhere = submission.cluster if submission and submission.cluster not in ("", cluster.identity) else None
     return Known(
@@ -230,7 +230,7 @@ def _known(
 
 
 def inactive(cluster: Cluster) -> str:
-    """Why a queue takes no jobs whose partition is inactive, and the fix."""
+    """Describe why a queue with an inactive partition takes no jobs, and the fix."""
     return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
         f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "
@@ -280,7 +280,7 @@ def _stage(folder: Path, id: str, name: str, numbers: Mapping[str, str], asked: 
 
 
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
-    """With what has failed first, if it ended badly; with what is wrong, while it trains."""
+    """Add the first failure to a stage that ended badly; while it trains, its problems."""
     if name == "train" and stage.state == "RUNNING":
         block = blocks.of_nodes(folder.parent, stage.nodes)
         stage = replace(stage, reason=stage.reason or (block.text if block and time.time() < block.ends else ""))

@@ -26,7 +26,7 @@ def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
 
 
 def last_lines(file: BinaryIO, size: int, count: int) -> int:
-    """Where the last lines of a file begin. A line without an end is one, too."""
+    """Return the offset at which the last lines of a file begin. A line without an end is one, too."""
     if count <= 0:
         return size
     at = size

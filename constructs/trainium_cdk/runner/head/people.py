@@ -1,4 +1,4 @@
-"""Whose jobs these are: the folder that a user's jobs are in, which anybody may have made."""
+"""The folder of a user's jobs, which anybody may have made."""
 
 from __future__ import annotations
 

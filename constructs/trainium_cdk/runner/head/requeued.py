@@ -44,7 +44,7 @@ def _may_begin(jobs: Path, row: Row) -> bool:
 
 
 def just_ended(row: Row) -> bool:
-    """Whether Slurm ended its last run in the last two seconds, and submitted it anew. In the second of that end a slurmd refuses the job ("Job
-    credential revoked"), and Slurm fails it. A start ahead of now would come up to a minute late, and each status would put it off."""
+    """Return whether Slurm ended its last run in the last two seconds, and submitted it anew. In the second of that end a slurmd refuses the job
+    ("Job credential revoked"), and Slurm fails it. A start ahead of now would come up to a minute late, and each status would put it off."""
     again = moment(row.submitted)
     return again is not None and again > time.time() - 2

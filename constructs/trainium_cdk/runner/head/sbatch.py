@@ -1,4 +1,4 @@
-"""What sbatch gets for a Slurm job: its options as words, and the batch script, which starts this program.
+"""The input of sbatch for a Slurm job: its options as words, and the batch script, which starts this program.
 
 A job is at most two jobs of Slurm's: `prepare`, and one for all other stages, which run one after the other in its allocation. Its name has the last one.
 """
@@ -87,13 +87,13 @@ def script(runner: str, folder: Path, stages: Sequence[StageSpec]) -> str:
 
 
 def _is_dependency(option: str) -> bool:
-    """sbatch takes a beginning for the whole."""
+    """Return whether sbatch reads an option as --dependency: it takes a beginning for the whole."""
     name = option[2:].partition("=")[0]
     return len(name) > 2 and _DEPENDENCY.startswith(name)
 
 
 def clock(seconds: int) -> str:
-    """Hours, minutes and seconds, as sbatch reads them.
+    """Return hours, minutes and seconds, as sbatch reads them.
 
     >>> clock(90), clock(129_600)
     ('0:01:30', '36:00:00')

@@ -151,7 +151,7 @@ _ELSEWHERE = (
 
 
 class Known(NamedTuple):
-    """What is known of a stage.
+    """The facts from which the status of a stage follows.
 
     Attributes:
         before: the stage before it.
@@ -250,7 +250,7 @@ def _ended(name: str, number: str, known: Known, state: State, code: int | None)
 
 
 def _unknown(name: str, number: str, known: Known) -> Stage:
-    """Of a stage that Slurm does not know, and that has not written its end."""
+    """Describe a stage that Slurm does not know, and that has not written its end."""
     before, state = known.before, known.state
     if before is not None and before.state == "LOST":
         return Stage(name, number, "LOST", f"lost with {before.name}")
@@ -358,7 +358,7 @@ def lost_node(known: Known) -> str:
 
 
 def for_nodes(known: Known, reason: str) -> str:
-    """Why nodes are not there: what EC2 reported for those that could not be started, or what Slurm says of those that are down.
+    """Describe why nodes are not there: what EC2 reported for those that could not be started, or what Slurm says of those that are down.
 
     The client adds what EC2's code means: `; EC2 reported CODE` is how it finds it.
     """

@@ -1,4 +1,4 @@
-"""How a job of Slurm's stands, and so what the same submission does once more: from its row, and what its stages have recorded."""
+"""The standing of a Slurm job, by its row and the records of its stages. It decides what the same submission does once more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STOPPED = ("CANCELLED", "DEADLINE", "PREEMPTED", "REVOKED", "TIMEOUT")
 
 
 def judge(row: Row | None, state: State | None) -> str:
-    """How a Slurm job stands, by Slurm's row of it and what it has recorded; either may be missing."""
+    """Return the standing of a Slurm job, by Slurm's row and its own record; either may be missing."""
     ended = state is not None and state.state == records.ENDED
     if row is None or row.state in _FAILED:
         how = OVER if state is not None and ended and state.why != records.LOST else LOST
@@ -33,8 +33,8 @@ def judge(row: Row | None, state: State | None) -> str:
 
 
 def judge_array(rows: Sequence[Row], states: Collection[State | None]) -> str:
-    """How an array stands, of whose members Slurm has these rows, and which have recorded these states. One of which a member has begun is not
-    submitted again."""
+    """Return the standing of an array, by Slurm's rows and the recorded states of its members. An array is not submitted again once a member has
+    begun."""
     if any(judge(row, None) == ACTIVE for row in rows):
         return ACTIVE
     if not any(states):
@@ -43,7 +43,7 @@ def judge_array(rows: Sequence[Row], states: Collection[State | None]) -> str:
 
 
 def stand(folder: Path, id: str, numbers: Mapping[str, str], stage: str, rows: Sequence[Row], array: str = "") -> str:
-    """How the Slurm job stands that carries out a stage.
+    """Return the standing of the Slurm job that carries out a stage.
 
     Args:
         numbers: of each stage of the job.
@@ -65,8 +65,8 @@ def stand(folder: Path, id: str, numbers: Mapping[str, str], stage: str, rows: S
 
 
 def current(folder: Path, numbers: Mapping[str, str], stage: str) -> tuple[str, State | None]:
-    """Of the Slurm job that carries out a stage: the first of its stages that has not recorded that it completed, else its last one; and what that
-    one has recorded. Slurm's row tells of it, and of no other."""
+    """Return the current stage of a Slurm job, and its record: the first stage that has not recorded that it completed, else the last one. Slurm's
+    row tells of it, and of no other."""
     *before, last = slurm.stages_with(numbers, stage)
     for name in before:
         state = recorded(folder, name, numbers[stage])
@@ -76,6 +76,6 @@ def current(folder: Path, numbers: Mapping[str, str], stage: str) -> tuple[str, 
 
 
 def recorded(folder: Path, stage: str, number: str) -> State | None:
-    """What a stage has recorded, if that is not of another Slurm job."""
+    """Return the recorded state of a stage; None if it is missing, or another Slurm job's."""
     state = records.state(folder, stage)
     return state if state and state.number == number else None

@@ -15,7 +15,7 @@ OLD = 60.0
 
 
 def last_step(seconds: float) -> str:
-    """How long ago the last step was; empty within a minute.
+    """Describe the time since the last step; empty within a minute.
 
     >>> last_step(59), last_step(70), last_step(700)
     ('', 'last step 70 s ago', 'last step 11 min ago')
@@ -62,11 +62,11 @@ class Stage:
     stepped: Optional[float] = field(default=None, compare=False)
 
     def last_step(self, now: float) -> str:
-        """How long ago its last step was, if it runs. See `last_step`."""
+        """Describe the time since the stage's last step, if it runs. See `last_step`."""
         return last_step(now - self.stepped) if self.stepped and self.state == "RUNNING" else ""
 
     def with_findings(self, findings: tuple[Finding, ...]) -> "Stage":
-        """With what is wrong with it, if it runs. That it hangs is its reason."""
+        """Add the problems of a stage that runs. A hang is its reason."""
         if self.state != "RUNNING" or not findings:
             return self
         hangs = next((one.text for one in findings if one.kind == "hang"), "")
@@ -97,7 +97,7 @@ class JobStatus:
     """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
 
     def member(self, index: str) -> "Optional[JobStatus]":
-        """One member of an array, as a job of its own; None if it has no such member."""
+        """Return a member of an array, as a job of its own; None if it has no such member."""
         found = next((member for member in self.members if member.name == index), None)
         if found is None:
             return None
@@ -118,27 +118,27 @@ class JobStatus:
 
     @property
     def why(self) -> str:
-        """Why it ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
+        """Return why the job ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
         member = next((one for one in self.members if one.state == self.state and one.why), None)
         return f"member {member.name}: {member.why}" if member else self.current.why
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with its training while it runs."""
+        """Return the problems of the training while it runs."""
         return self.stages[-1].findings
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended. If a stage is lost, those before it may still run."""
+        """True if the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
     @property
     def values(self) -> Mapping[str, str]:
-        """Of a sweep's member, its values by their names."""
+        """Return the values of a sweep's member, by their names."""
         return self.stages[-1].values
 
     def active(self, stage: str) -> bool:
-        """Whether a stage waits or runs."""
+        """Return whether a stage waits or runs."""
         return any(s.name == stage and s.state in ACTIVE for s in self.stages)
 
     @property
@@ -146,7 +146,7 @@ class JobStatus:
         return all(s.state == "COMPLETED" for s in (*self.stages, *self.members))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for `--json`."""
+        """Return plain data, for `--json`."""
         return {
             **asdict(self),
             "stages": [asdict(s) for s in self.stages],
@@ -159,7 +159,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Foreign:
-    """What another client than `trn` runs or queues on a cluster.
+    """A job that another client than `trn` runs or queues on a cluster.
 
     Attributes:
         kind: as kubectl names it, such as `job.batch`; on Slurm `sbatch`.
@@ -242,7 +242,7 @@ def of_members(number: str, members: Sequence[Stage]) -> Stage:
 
 
 def _count(state: str, members: Sequence[Stage]) -> str:
-    """`2 failed (3: lr=1e-4, 7: lr=3e-4)`: how many, and of those that did not end well, which."""
+    """Describe the members in a state, as `2 failed (3: lr=1e-4, 7: lr=3e-4)`: the number, and those that did not end well."""
     text = f"{len(members)} {state.lower().replace('_', ' ')}"
     if state in _ORDER:
         return text

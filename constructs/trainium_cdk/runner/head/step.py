@@ -82,7 +82,7 @@ def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> list[
 
 
 def main(*words: str) -> None:
-    """On a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
+    """Run on a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     except OSError as e:
@@ -94,7 +94,7 @@ def main(*words: str) -> None:
 
 
 def words_on_node(cluster: requests.Cluster, given: requests.WordsOnNode) -> list[str]:
-    """What stands before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
+    """Return the words before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
     job = _running(cluster, given.id)
     return [*_srun(job), *_on(_name(job, given.node)), "--pty"]
 

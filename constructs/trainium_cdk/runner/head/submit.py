@@ -78,7 +78,7 @@ def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outc
 
 
 def digest_of(job: JobSpec) -> str:
-    """What tells a job from another one: all of it, with its variables and files. The runner's version is no part of it."""
+    """Return the SHA-256 of a job: of all of it, with its variables and files. The runner's version is no part of it."""
     return hashlib.sha256(json.dumps(to_json(job), sort_keys=True).encode()).hexdigest()
 
 
@@ -204,7 +204,7 @@ def _undo(job: JobSpec, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(cluster: Cluster, id: str) -> Iterator[None]:
-    """One submission of an id at a time, also from two clients at once."""
+    """Allow one submission of an id at a time, also from two clients at once."""
     name = hashlib.sha256(id.encode()).hexdigest()[:2]
     with (cluster.jobs / ".locks" / name).open("w") as lock:
         until = time.monotonic() + LOCK_SECONDS

@@ -1,1 +1,1 @@
-"""What a job fetches before its nodes are asked for: sources, packages, data, models, checkpoints."""
+"""Steps of a job before its nodes are asked for: they fetch sources, packages, data, models, checkpoints."""

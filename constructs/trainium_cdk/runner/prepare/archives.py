@@ -32,7 +32,7 @@ class Hashed:
         return piece
 
     def digest(self) -> str:
-        """Of all of it: what was not read yet is read now."""
+        """Read the rest, and return the digest of all of it."""
         while self.read(READ):
             pass
         return self._found.hexdigest()
@@ -67,7 +67,7 @@ def _fetch(here: Here, uri: str, target: Path, sha256: str, public: bool) -> Non
 
 
 def _failed(uri: str, aws: subprocess.Popen[bytes], error: Exception | None) -> Failed:
-    """What to say where the archive did not arrive, or is damaged."""
+    """Return the error of an archive that did not arrive, or is damaged."""
     try:
         code = aws.wait(5)  # it ends before what it sends does; else it waits for a reader
     except subprocess.TimeoutExpired:

@@ -18,29 +18,29 @@ _SKEW = 2.0
 _END = b"PK\x05\x06"
 
 
-def newest(made: Checkpoints, folder: Path) -> Path | None:
+def newest(rules: Checkpoints, folder: Path) -> Path | None:
     """The newest complete checkpoint in a folder, if any. Where the kind knows of none (no pattern): None.
 
     >>> newest(Checkpoints("output", pattern="step-*", last=".metadata"), Path("/no/such/folder"))
     """
-    for one in _found(made, folder):
-        if _is_complete(made, one):
+    for one in _found(rules, folder):
+        if _is_complete(rules, one):
             return one
         say(f"{one} was not written to its end: the one before it is used")
     return None
 
 
-def complete(made: Checkpoints, folder: Path) -> Iterator[Path]:
+def complete(rules: Checkpoints, folder: Path) -> Iterator[Path]:
     """The complete checkpoints in a folder, the newest first."""
-    return (one for one in _found(made, folder) if _is_complete(made, one))
+    return (one for one in _found(rules, folder) if _is_complete(rules, one))
 
 
-def forget(made: Checkpoints, folder: Path) -> None:
+def forget(rules: Checkpoints, folder: Path) -> None:
     """Delete what the program, started again, would take for its newest checkpoint, or no longer knows. One node does it for all, before any starts."""
-    if made.forget != "others":
+    if rules.forget != "others":
         return
-    keep = newest(made, folder)
-    for one in _found(made, folder):
+    keep = newest(rules, folder)
+    for one in _found(rules, folder):
         if one != keep:
             remove(one)
 
@@ -53,7 +53,7 @@ def describe(same: Mapping[str, str], folder: Path) -> None:
 
 
 def read_description(folder: Path) -> dict[str, str]:
-    """What `describe` wrote; empty if it did not. Others may have: it is text that can be shown."""
+    """Read the description that `describe` wrote; empty if there is none. Others may have written it: the result can be shown."""
     try:
         text = read(folder / DESCRIPTION, 20_000).decode("ascii", "replace")
     except OSError:
@@ -62,29 +62,29 @@ def read_description(folder: Path) -> dict[str, str]:
     return {key: re.sub(r"[^ -~]", "", value)[:100] for key, _, value in pairs}
 
 
-def _found(made: Checkpoints, folder: Path) -> list[Path]:
+def _found(rules: Checkpoints, folder: Path) -> list[Path]:
     """All checkpoints, the newest first."""
-    if not made.pattern or not folder.is_dir():
+    if not rules.pattern or not folder.is_dir():
         return []
-    every = (one for one in folder.iterdir() if fnmatch.fnmatchcase(one.name, made.pattern))
-    kind = Path.is_file if made.last == "zip" else Path.is_dir
+    every = (one for one in folder.iterdir() if fnmatch.fnmatchcase(one.name, rules.pattern))
+    kind = Path.is_file if rules.last == "zip" else Path.is_dir
     return sorted(filter(kind, every), key=lambda one: _numbers(one.name), reverse=True)
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:
-    """For comparing names by their numbers."""
+    """Return a key that compares names by their numbers."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def _is_complete(made: Checkpoints, one: Path) -> bool:
-    if made.last == "zip":
+def _is_complete(rules: Checkpoints, one: Path) -> bool:
+    if rules.last == "zip":
         return _is_whole(one)
-    last = one / made.last
-    return not made.last or (last.is_file() and last.stat().st_size > 0 and not _is_overwritten(one, last))
+    last = one / rules.last
+    return not rules.last or (last.is_file() and last.stat().st_size > 0 and not _is_overwritten(one, last))
 
 
 def _is_overwritten(one: Path, last: Path) -> bool:
-    """Whether PyTorch's distributed checkpoint was begun again over a complete one: a part of it is newer than the file that it writes last."""
+    """Return whether PyTorch's distributed checkpoint was begun again over a complete one. Then a part is newer than the file that it writes last."""
     newest_part = max((part.stat().st_mtime for part in one.glob("*.distcp")), default=0.0)
     if newest_part <= last.stat().st_mtime + _SKEW:
         return False
@@ -95,7 +95,7 @@ def _is_overwritten(one: Path, last: Path) -> bool:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether a file of PyTorch's is whole. Those are ZIP archives, whose table of contents comes last."""
+    """Return whether a file of PyTorch's is whole. Such files are ZIP archives, whose table of contents comes last."""
     size = file.stat().st_size
     with file.open("rb") as content:
         if content.read(2) != b"PK":

@@ -30,15 +30,15 @@ def wanted(here: Here, sha256: str) -> str:
     return "" if here.variables.get("TRN_UNVERIFIED_DATA") else sha256
 
 
-def verify(uri: str, found: str, sha256: str) -> None:
+def verify(uri: str, actual: str, sha256: str) -> None:
     """Compare the checksum of an object, if it is known.
 
     Raises:
         Refused: it is another one.
     """
-    if sha256 and found != sha256:
+    if sha256 and actual != sha256:
         raise Refused(
-            f"{uri} has the SHA-256 {found}, and not {sha256}: it was replaced or damaged. It was deleted. Use another copy"
+            f"{uri} has the SHA-256 {actual}, and not {sha256}: it was replaced or damaged. It was deleted. Use another copy"
         )
     if sha256:
         say(f"SHA-256 of {uri} verified")

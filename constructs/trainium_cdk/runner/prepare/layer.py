@@ -30,7 +30,7 @@ def canonical(name: str) -> str:
 
 
 def describe() -> Any:
-    """This Python: all that decides what an environment on top of it is, and the packages that nothing replaces."""
+    """Describe this Python: all that decides what an environment on top of it is, and the packages that nothing replaces."""
     found = [d for d in distributions() if d.metadata["Name"]]
     there = {canonical(d.metadata["Name"]): d.version for d in reversed(found)}  # of two, the first is imported
     return {
@@ -73,7 +73,7 @@ def lay(place: str, index: str) -> Any:
 
 
 def brought(kept: dict[str, str]) -> Any:
-    """Of this environment itself: copies of what is protected, and by which packages they came: a list of name, version and packages."""
+    """List the copies of protected packages in this environment: name, version, and the packages that brought them."""
     own = [*distributions(path=[sysconfig.get_path("purelib")])]
     there = {canonical(d.metadata["Name"]): d for d in own}
     found = []

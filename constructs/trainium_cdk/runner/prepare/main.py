@@ -90,7 +90,7 @@ def _steps(here: Here, job: JobSpec) -> None:
 
 
 def main(folder: str, secret: str) -> None:
-    """`runner prepare JOB FILE`, of which FILE has the job's variables. Exit codes: 64 refused, 75 failed."""
+    """Run `runner prepare JOB FILE`. FILE has the job's variables. Exit codes: 64 refused, 75 failed."""
     place = Path(folder)
     variables: Any = read_json(Path(secret).resolve())
     try:

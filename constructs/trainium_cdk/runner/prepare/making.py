@@ -1,4 +1,4 @@
-"""What the steps of `prepare` have in common: where they are, and how something is made once for all jobs."""
+"""Shared parts of the steps of `prepare`: their places, and things that are made once for all jobs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class NotFetched(Exception):
 
 
 class Failed(Exception):
-    """It could not be fetched or made. A second attempt goes on from there."""
+    """Something could not be fetched or made. A second attempt continues from there."""
 
 
 @dataclass
 class Here:
-    """Where a job is prepared.
+    """The place where a job is prepared.
 
     Attributes:
         job: its folder.
@@ -119,7 +119,7 @@ class Here:
         return done.returncode, done.stdout, done.stderr
 
     def without(self, program: str) -> str:
-        """What is told where there is no such program."""
+        """Describe the lack of a program, and the fix."""
         fix = "" if self.base else ". Use an image that has it, as the examples of trn image build do"
         return f"there is no program {program} here{fix}"
 

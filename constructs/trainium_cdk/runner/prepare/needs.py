@@ -1,4 +1,4 @@
-"""What a job needs that nobody fetches for it: it is refused before Trainium nodes are paid for."""
+"""Needs of a job that nobody fetches for it. Without them it is refused before Trainium nodes are paid for."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .unused import mark_used
 
 
 class Layer(NamedTuple):
-    """What an environment is made of.
+    """The contents of an environment.
 
     Attributes:
         kind: of the job that it is made for.

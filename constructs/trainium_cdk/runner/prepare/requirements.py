@@ -69,7 +69,7 @@ def requirements(
 
 
 def secrets(values: Sequence[str]) -> list[bytes]:
-    """What is not shown of variables with these values: also as an address has it."""
+    """Return the texts to hide for variables with these values: each value, and its URL-decoded form."""
     every = {text for value in values for text in (value, unquote(value)) if len(text) >= SHORTEST}
     return [text.encode() for text in sorted(every, key=len, reverse=True)]
 
@@ -101,7 +101,7 @@ def _relay(
 
 
 def explain(kept: Mapping[str, str], said: str, label: str) -> str:
-    """Why pip did not install a file: which package wants another version of what is protected; empty if that is not why."""
+    """Describe why pip did not install a file: which package wants another version of what is protected; empty if that is not why."""
     for line in said.splitlines():
         wants = re.match(r"\s+(.+) depends on ([A-Za-z0-9._-]+)(.*)", line) or re.match(
             r"\s+(The user) requested ([A-Za-z0-9._-]+)(.*)", line

@@ -21,7 +21,7 @@ TIMES, SMALL = 100, 1 << 30
 
 
 class Damaged(Exception):
-    """It is no archive, or not whole."""
+    """The file is no archive, or not whole."""
 
 
 class Member(tarfile.TarInfo):
@@ -83,7 +83,7 @@ def _unpack(stream: Any, folder: str, compressed: int, most: int | None, entries
 
 
 def _place(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, folder: str, real: set[str]) -> None:
-    """One member of an archive. Nothing is ever written through a link; `real` are folders that are known not to be links."""
+    """Write one member of an archive. Nothing is ever written through a link; `real` are folders that are known not to be links."""
     if name.startswith("/") or name.split("/")[0] == "..":
         raise Refused(f"{member.name!r} is outside the folder")
     _make_folder(folder, posixpath.dirname(name), real)

@@ -43,7 +43,7 @@ def mark_used(place: Path) -> None:
 
 
 def _used_at(place: Path) -> float:
-    """When a job used it last, in seconds since 1970. It is opened: NFS then asks for the time anew."""
+    """Return the time at which a job last used a folder, in seconds since 1970. The record is opened: NFS then asks for the time anew."""
     try:
         with (place / RECORD).open("rb") as file:
             return os.fstat(file.fileno()).st_mtime

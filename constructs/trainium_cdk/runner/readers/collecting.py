@@ -1,4 +1,4 @@
-"""What explains the end of a program, collected while its output passes: exceptions, lines that look like errors, the last line.
+"""The cause of a program's end, collected while its output passes: exceptions, lines that look like errors, the last line.
 
 Memory and time for each line are bounded, whatever is printed: a cause that lies a million lines before the end is kept.
 """
@@ -87,7 +87,7 @@ _ASIDE_LINES = re.compile(
 
 @dataclass(frozen=True)
 class Said:
-    """What a program has printed that may explain its end. Each text is a line, cut to 300 characters.
+    """Lines of a program's output that may explain its end. Each text is a line, cut to 300 characters.
 
     Attributes:
         raised: the exception that explains it, as `KeyError: 'x'`; then another one that may have come first; empty without any.
@@ -116,7 +116,7 @@ class _Raised:
         self.lines = 0
 
     def goes_on(self, line: str, raw: bytes, number: int) -> bool:
-        """Whether its message goes on in the next line: after a colon, or in an indented one."""
+        """Return whether the exception's message continues in the next line: after a colon, or in an indented one."""
         if not re.search(r"\w", line) or line.lstrip().startswith("File "):
             return False
         if not self.lines and _ANNOUNCES.search(self.text):
@@ -324,7 +324,7 @@ class Collector:
 
 
 def looks_bad(line: str) -> bool:
-    """Whether a line may explain an end: only such lines are compared with the known errors, and the last one."""
+    """Return whether a line may explain an end. Only such lines are compared with the known errors, and the last one."""
     low = line[:LONGEST_LINE].lower()
     return any(word in low for word in _LOOKS_BAD)
 

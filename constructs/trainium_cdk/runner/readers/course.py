@@ -1,4 +1,4 @@
-"""What only the lines of a training together tell: which step a counter of an epoch is, whose copies of a step count, how long a step takes."""
+"""Facts that only all lines of a training tell: the step of an epoch's counter, the copies of a step that count, and the time of a step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def time_of(line: str) -> dt.datetime | None:
 
 
 def _seconds_of(line: str) -> float | None:
-    """When a line was written, in seconds since any moment. Without a date, since midnight."""
+    """Read the time of a line, in seconds since any moment. Without a date, since midnight."""
     if (at := time_of(line)) is not None:
         return at.timestamp()
     if (found := _UNIX.search(line[:1000])) is not None:
@@ -119,7 +119,7 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Where the training is: its last step, or what its progress bar counts."""
+        """Return the training's position: its last step, or what its progress bar counts."""
         last, at = self.last, self.at
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))
@@ -156,7 +156,7 @@ class Course:
         return step._replace(step=at.step, total_steps=at.total_steps, seconds=at.seconds)
 
     def _rated(self, step: Step) -> Step:
-        """Without the rate of a bar that has not counted enough steps of its own since it jumped."""
+        """Remove the rate of a bar that has not counted enough steps of its own since it jumped."""
         now = step.step or 0
         before, since = self._bars.get(step.total_steps, (-1, -_OWN))
         since = now if before == 0 and now > _JUMP else since if now >= before else -_OWN
@@ -174,7 +174,7 @@ class Course:
         return _BEST[form] == self._form and by == self._by and rank in ("", self._rank)
 
     def _completed(self, step: Step, text: str) -> Step:
-        """With what the line does not tell: the last step, the time of a step by time stamps, the throughput of both."""
+        """Add the facts that the line does not tell: the last step, the time of a step by time stamps, the throughput of both."""
         seconds, now, at = step.seconds, _seconds_of(text), step.step
         if now is not None and at is not None:
             then, since = self._stamp or (now, at)

@@ -1,4 +1,4 @@
-"""Why a program ended: one sentence from its log."""
+"""The reason of a program's end: one sentence from its log."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def explained(known: Sequence[ErrorPattern], lines: Sequence[str], nodes: int) -
 
 
 def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[ErrorPattern], kills: int = 0) -> str:
-    """Why a program failed: its exception, the signal that killed it, and what is known of its messages; else its last line.
+    """Describe why a program failed: its exception, the signal that killed it, and what is known of its messages; else its last line.
 
     Args:
         said: by the program of the node that failed first.

@@ -280,7 +280,7 @@ class JobLog:
 
     @property
     def course(self) -> Course:
-        """Of the training."""
+        """Return the course of the training."""
         return self._courses.get(_TRAIN) or Course()
 
     @property
@@ -291,7 +291,7 @@ class JobLog:
 
     @property
     def unit(self) -> str:
-        """Of the throughput."""
+        """Return the unit of the throughput."""
         last = self.course.summary if self._speed.value is None else self.last
         return (last and last.throughput is not None and last.unit) or "sequences/s"
 
@@ -303,7 +303,7 @@ class JobLog:
 
     @property
     def progress(self) -> str:
-        """Where the training stands: `step 12 of 100: loss 2.31`; that the loss is no number, with the first such step; empty without a step."""
+        """Describe the training's position: `step 12 of 100: loss 2.31`; a loss that is no number, with the first such step; empty without a step."""
         if self.last is None:
             return ""
         step, loss, total = self.last.step, self.last.loss, self.last.total_steps
@@ -370,12 +370,12 @@ class JobLog:
 
 
 def progress(end: bytes) -> str:
-    """Where a training stands, by the end of its log, as `JobLog.progress`. A trainer that prints no step has no number here."""
+    """Describe a training's position by the end of its log, as `JobLog.progress`. A trainer that prints no step has no number here."""
     return look(end)[0]
 
 
 def look(end: bytes) -> tuple[str, tuple[Finding, ...]]:
-    """`progress`, and what is wrong with the training, by the end of its log."""
+    """Return `progress`, and the problems of the training, by the end of its log."""
     log = JobLog(Lines())
     log.feed(_TRAIN, end)
     log.close()

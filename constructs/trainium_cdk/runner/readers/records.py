@@ -1,4 +1,4 @@
-"""What is found in the log of a job; what its number is, by the words of its name and its unit (`field`); and what the readers of its lines share.
+"""Records of a job's log; the meaning of a number, by the words of its name and its unit (`field`); and parts that the readers of lines share.
 Readers never raise, whatever the bytes."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a job that runs. The runner writes it as a line of the log: `FOUND`, and this as JSON.
+    """A problem of a job that runs. The runner writes it as a line of the log: `FOUND`, and this as JSON.
 
     Attributes:
         kind: `hang`, `nan`, `straggler`, `silent` (a node sends no sign), `start` (no step for very long), `budget`, `restarted`;
@@ -108,18 +108,18 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from others that are so at the same time: of a node, or of the whole training."""
+        """Return the key of a problem among others of the same time: of a node, or of the whole training."""
         return self.kind, self.node if self.kind in _OF_NODES else -1
 
     @property
     def text(self) -> str:
-        """For people, with the time in UTC."""
+        """Return the problem for people, with the time in UTC."""
         word = _WORDS.get(self.kind, self.kind)
         return f"{word} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(self.at))} UTC: {self.evidence}"
 
     @property
     def line(self) -> str:
-        """As it is written into the log."""
+        """Return the line that the runner writes into the log."""
         return f"{FOUND}{json.dumps(asdict(self), sort_keys=True)}"
 
 
@@ -274,7 +274,7 @@ def split(name: str) -> tuple[str, ...]:
 
 
 def is_step(words: tuple[str, ...], *, trial: bool = False) -> bool:
-    """Whether a number is that of a step. trial: in a line of a validation."""
+    """Return whether a number is a step's. trial: in a line of a validation."""
     no = _NO_STEP if trial else _NO_STEP | TRIALS
     return words == ("it",) or (bool(words) and words[-1] in STEP_WORDS and not no.intersection(words[-3:-1]))
 
@@ -308,7 +308,7 @@ def field(words: tuple[str, ...], unit: str) -> tuple[str, str]:
 
 
 def is_loss(words: tuple[str, ...]) -> bool:
-    """Whether a number is a loss: `train loss`, `loss/train`, `loss_step`, `loss/train/total`; not `loss scale`."""
+    """Return whether a number is a loss: `train loss`, `loss/train`, `loss_step`, `loss/train/total`; not `loss scale`."""
     if "loss" not in words:
         return False
     after = words[words.index("loss") + 1 :]
@@ -320,7 +320,7 @@ def is_loss(words: tuple[str, ...]) -> bool:
 
 
 def speed(words: tuple[str, ...]) -> tuple[str, str]:
-    """What is counted by the second, or how long a step takes, of words such as `tokens`, `s` or `s`, `it`: the field and its unit."""
+    """Return the field and unit of a rate, or of a step's duration. The words are such as `tokens`, `s` or `s`, `it`. Both empty: it is neither."""
     each = "/device" if WORKERS.intersection(words) else ""
     short = tuple(word for word in words if word != "per" and word not in WORKERS)
     if len(short) != 2:
@@ -337,7 +337,7 @@ def speed(words: tuple[str, ...]) -> tuple[str, str]:
 
 
 def preference(words: tuple[str, ...]) -> int | None:
-    """How well a loss is the training's, by its words: the smaller, the better; None if it is another's."""
+    """Return the rank of a loss as the training's, by its words: the smaller, the better; None if it is another loss."""
     of = tuple(word for word in words if word not in ("loss", "step"))
     if _OTHER_LOSS.intersection(of):
         return None

@@ -128,7 +128,7 @@ def _of_rich(found: re.Match[str]) -> str:
 
 
 class StepLine(NamedTuple):
-    """What a line tells.
+    """The data of one line of a log.
 
     Attributes:
         step: of the training. trials: losses of validations and tests.
@@ -148,7 +148,7 @@ class StepLine(NamedTuple):
 
 
 def what_to_print(log: Sequence[str]) -> str:
-    """What to do where no line of a log was read: what to print, and the last of its lines that is not of `trn` itself."""
+    """Describe the lines to print, where no line of a log was read. Quote the last of its lines that is not of `trn` itself."""
     lines = (_COLOURS.sub("", line).strip() for line in reversed(log))
     looked = next((line for line in lines if line and not _OURS.match(line)), "")
     first, second = EXAMPLES
@@ -169,7 +169,7 @@ class _Named(NamedTuple):
 
 
 def read_line(line: str) -> StepLine | None:
-    """What a line tells of a training; None if it tells nothing.
+    """Read a line of a training; None if it has no data of one.
 
     >>> read_line("step 1/400 loss 3.48").step
     Step(step=1, loss=3.48, learning_rate=None, throughput=None, grad_norm=None, total_steps=400, global_batch_size=None, seconds=None, tokens_per_second=None, unit=None)
@@ -201,7 +201,7 @@ def read_line(line: str) -> StepLine | None:
 
 
 def validates(text: str) -> bool:
-    """Whether a text says that what follows is of a validation: it has such a word, which is no part of a longer name or a path."""
+    """Return whether a text announces a validation: it has such a word, which is no part of a longer name or a path."""
     return _VALIDATION.search(text) is not None
 
 
@@ -339,8 +339,8 @@ def _line(numbers: list[_Named], text: str) -> StepLine | None:
 
 
 def _is_lost(one: _Named) -> bool:
-    """Whether a number is a norm of gradients that is no number. Hugging Face's Trainer then prints a loss of 0: it leaves a loss that is none out of
-    its mean (`logging_nan_inf_filter`)."""
+    """Return whether a number is a norm of gradients that is NaN or infinite. Hugging Face's Trainer then prints a loss of 0: it leaves such a loss
+    out of its mean (`logging_nan_inf_filter`)."""
     return field(one.words, one.unit)[0] == "grad_norm" and not math.isfinite(float(one.value))
 
 
@@ -352,7 +352,7 @@ _SECONDS = {
 
 
 def _form(numbers: list[_Named], made: Step, text: str, *, told: bool) -> str:
-    """What a line without a position is: a dictionary of the Trainer of Hugging Face, its last one, or a number of steps to come."""
+    """Return the form of a line without a position: a dictionary of Hugging Face's Trainer, its last one, or a number of steps to come."""
     if any(one.words == ("train", "runtime") for one in numbers):
         return "summary"
     if told:
@@ -380,7 +380,7 @@ class _At(NamedTuple):
 
 
 def _position(numbers: list[_Named], *, trial: bool = False) -> _At | None:
-    """Which step it is: `global_step` first, then the first step that is named, a batch of an epoch, what a progress bar counts, or an epoch."""
+    """Find the step: `global_step` first, then the first step that is named, a batch of an epoch, what a progress bar counts, or an epoch."""
     found: dict[str, _At] = {}
     epoch, epochs, first, named = None, None, 1, ""
     for index, one in enumerate(numbers):
@@ -417,7 +417,7 @@ def _position(numbers: list[_Named], *, trial: bool = False) -> _At | None:
 
 
 def _counts(words: tuple[str, ...], mark: str) -> bool:
-    """Whether `10/100` is a counter of steps, by what stands before it."""
+    """Return whether `10/100` is a counter of steps, by the text before it."""
     return words[-1] in _COUNTED if words else mark[-1:] in ("", "[", "(", "]", ":", "|", "-", ",")
 
 

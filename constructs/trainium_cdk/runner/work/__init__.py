@@ -1,1 +1,1 @@
-"""What runs in a job: the batch script, and the program of a stage on each node."""
+"""Programs in a job: the batch script, and the program of a stage on each node."""

@@ -47,7 +47,7 @@ def show_node(name: str, pause: Pause) -> str:
 
 
 def are_answering(nodes: str) -> bool:
-    """Whether the Slurm daemons of these nodes answer. If not, a machine is about to stop. If the controller does not tell, they do."""
+    """Return whether the Slurm daemons of these nodes answer. If not, a machine is about to stop. If the controller does not tell, they do."""
     try:
         usual = re.search(r"^SlurmdPort *= *(\d+)", slurm.run("scontrol", "show", "config"), re.MULTILINE)
         lines = slurm.run("scontrol", "show", "node", nodes, "--oneliner").splitlines()
@@ -65,7 +65,7 @@ def are_answering(nodes: str) -> bool:
 
 
 def is_known(nodes: str) -> bool:
-    """Whether the controller knows that this stage runs on these nodes."""
+    """Return whether the controller knows that this stage runs on these nodes."""
     try:
         found = _squeue("%j\x1f%T\x1f%N")
     except (Later, Refused):
@@ -86,7 +86,7 @@ def lower_limit(seconds: int) -> None:
 
 
 def why_stopped() -> str:
-    """Why Slurm has stopped this stage: it knows, as long as it remembers it."""
+    """Return why Slurm has stopped this stage: it knows, as long as it remembers it."""
     try:
         found = _squeue("%j\x1f%r")
     except Refused as e:

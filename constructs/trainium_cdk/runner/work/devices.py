@@ -1,4 +1,4 @@
-"""What root has found on the nodes of a stage, and what becomes of the job then. On Slurm alone.
+"""Problems that root has found on the nodes of a stage, and the response of the job. On Slurm alone.
 
 Root measures (`bootstrap/lib/devices.py`), and writes the comment and the reason of a node, which no job can. Here they are only read. The record
 of how often a job has moved lies in its own folder: with it, a job can end only itself.
@@ -47,7 +47,7 @@ class SlurmNode:
 
 @dataclass(frozen=True)
 class Moved:
-    """How often a job has left a broken node, without a step after `step`; `nodes`: which ones."""
+    """The number of times that a job has left a broken node, without a step after `step`; `nodes`: which ones."""
 
     count: int = 0
     step: Optional[int] = None
@@ -85,7 +85,7 @@ def read(number: int, name: str, state: str, comment: str, reason: str) -> Slurm
 
 
 def findings(nodes: Sequence[SlurmNode]) -> list[Finding]:
-    """What is wrong with nodes: each device error, and one finding for each other kind, as a shared file system is full on all of them."""
+    """List the problems of nodes: each device error, and one finding for each other kind. A full file system is full on all nodes that share it."""
     every = [one for node in nodes for one in node.findings]
     found = [one for one in every if one.kind == DEVICE]
     for kind in ALIKE:
@@ -121,7 +121,7 @@ def nodes_now(before: Sequence[SlurmNode] = ()) -> Sequence[SlurmNode]:
 
 
 def looks_broken(lines: str) -> bool:
-    """Whether an output speaks of a device error. It is a reason to wait for what root finds, and no more.
+    """Return whether an output speaks of a device error. It is a reason to wait for root's findings, and no more.
 
     >>> looks_broken("NRT_EXEC_HW_ERR_HBM_UE"), looks_broken("ValueError: shape")
     (True, False)
@@ -130,7 +130,7 @@ def looks_broken(lines: str) -> bool:
 
 
 def why(lost: list[SlurmNode]) -> str:
-    """In one sentence."""
+    """Describe the device errors of lost nodes in one sentence."""
     told = [one.evidence for node in lost for one in node.findings if one.kind == DEVICE]
     return f"a device error: {'; '.join(told) or ', '.join(node.name for node in lost)}"
 

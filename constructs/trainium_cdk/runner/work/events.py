@@ -94,7 +94,7 @@ def find(folder: Path, since: float) -> list[Path]:
 
 
 def counts(name: str) -> bool:
-    """Whether a number of this name is one that a step's line has.
+    """Return whether a step's line may have a number of this name.
 
     >>> [counts(name) for name in ("train/loss", "eval_loss", "lr", "grad_norm", "weights/mean", "train/epoch")]
     [True, True, True, True, False, False]
@@ -111,7 +111,7 @@ class _Reader:
         self._last: dict[str, int] = {}
 
     def read(self, files: list[Path]) -> Iterator[str]:
-        """What is new in some files, a line for each step."""
+        """Read new values of some files. Yield a line for each step."""
         loader = import_module("tensorboard.backend.event_processing.event_file_loader").EventFileLoader
         make_ndarray = import_module("tensorboard.util.tensor_util").make_ndarray
         steps: dict[int, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Which node of a stage failed first, and what it said: srun ends the other nodes, and may drop the last lines of the one that failed."""
+"""The first failure of a stage: its node and its output. srun ends the other nodes, and may drop the last lines of the one that failed."""
 
 from __future__ import annotations
 

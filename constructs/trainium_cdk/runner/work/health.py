@@ -1,4 +1,4 @@
-"""Whether a training that runs goes on: judged from one small record of each of its tasks. `decide` and `act` are pure; all else here reads and writes
+"""The health of a running training, judged from one small record of each of its tasks. `decide` and `act` are pure; all else here reads and writes
 records, which lie where the job can write (`records`).
 
     state/STAGE.RUN.TASK.pulse.json    `Pulse`, which the runner of a node writes every `spec.HealthRules.every` seconds (`pulse.py`)
@@ -51,7 +51,7 @@ RESTART, SAVE, STOP, MOVE = "restart", "save", "stop", "move"
 
 @dataclass(frozen=True)
 class Pulse:
-    """How a task goes on, by the clock of its node, in seconds since 1970.
+    """The progress of a task, by the clock of its node, in seconds since 1970.
 
     Attributes:
         node, task: their numbers.
@@ -105,7 +105,7 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Order:
-    """What all nodes of a run do. `do`: RESTART, SAVE, STOP or MOVE."""
+    """An order to all nodes of a run. `do`: RESTART, SAVE, STOP or MOVE."""
 
     do: str
     why: str
@@ -114,7 +114,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Found:
-    """What is wrong now. `stepped`: when the last step was, by the clock of its node, in seconds since 1970; 0: there was none."""
+    """The present problems of a training. `stepped`: time of the last step, by the clock of its node, in seconds since 1970; 0: there was none."""
 
     findings: tuple[records.TimedFinding, ...] = ()
     stepped: float = 0.0
@@ -122,7 +122,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Tried:
-    """What was done in all attempts.
+    """The restarts, the times of steps, and the node time of all attempts.
 
     Attributes:
         restarts: of a training that hung, without a new step between them. step: the last one that was reached before.
@@ -152,7 +152,7 @@ class Tried:
         return max(TIMES * self.usual, SLACK * max(self.longest, self.first))
 
     def took(self, run: str, seconds: float) -> "Tried":
-        """With so many seconds of this run."""
+        """Add so many seconds of this run."""
         if run == self.run:
             return dataclasses.replace(self, seconds=max(self.seconds, seconds))
         return dataclasses.replace(self, run=run, seconds=seconds, before=self.spent)
@@ -164,7 +164,7 @@ class Tried:
 def decide(
     pulses: Sequence[Pulse], now: float, rules: HealthRules, before: Tried = Tried(), saved: float = 0.0
 ) -> list[Finding]:
-    """What is wrong with a training.
+    """Find the problems of a training.
 
     Args:
         pulses: of its tasks.
@@ -234,8 +234,8 @@ def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[F
 
 
 def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
-    """With the tasks that are behind: those at the lowest step, where they tell different ones; else those whose last line is unlike that of most,
-    and those that have printed nothing for longest."""
+    """Describe a hang with the tasks that are behind. If tasks tell different steps, those at the lowest; else those whose last line is unlike that
+    of most, and those that have printed nothing for longest."""
     steps = [one.step for one in heard if one.step is not None and one.steps]
     low, high = (min(steps), max(steps)) if steps else (0, 0)
     if low < high:
@@ -256,12 +256,12 @@ def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
 
 
 def _shape(one: Pulse) -> "tuple[bool, str]":
-    """Its last line without numbers."""
+    """Return whether a task has made a step, and its last line without numbers."""
     return one.steps > 0, re.sub(r"[\d.]+", "0", one.line)
 
 
 def _at(one: Pulse) -> str:
-    """Where a task stands, with its last line."""
+    """Describe a task's position, with its last line."""
     where = f"node {one.node}" + ("" if one.rank < 0 else f", rank {one.rank}")
     step = f" at step {one.step}" if one.step is not None else ""
     line = f", last line: {records.one_line(one.line)[:_LINE]}" if one.line else ""
@@ -288,7 +288,7 @@ def span(seconds: float) -> str:
 def act(
     findings: Sequence[Finding], pulses: Sequence[Pulse], rules: HealthRules, tried: Tried
 ) -> tuple[Optional[Order], Tried]:
-    """What is done about these findings, as the environment says, and what is remembered of it."""
+    """Return the order for these findings by the rules of the environment, and the new `Tried`."""
     for one in findings:
         if one.kind == NAN and rules.nan == "stop" and max((p.nans for p in pulses), default=0) >= NANS:
             return Order(STOP, one.evidence), tried
@@ -309,7 +309,7 @@ def act(
 
 
 def _learnt(pulses: Sequence[Pulse], tried: Tried) -> Tried:
-    """With what this attempt has learnt."""
+    """Add the times that this attempt has learnt."""
     known = [one for one in pulses if one.steps]
     return dataclasses.replace(
         tried,
@@ -330,7 +330,7 @@ def write_pulse(job: Path, stage: str, run: str, value: Pulse) -> None:
 
 
 def pulses(job: Path, stage: str, run: str) -> list[Pulse]:
-    """Those of a run, by their tasks."""
+    """Read the pulses of a run, by their tasks."""
     pattern = re.compile(rf"{re.escape(f'{stage}.{run}.')}\d{{1,9}}\.pulse\.json")
     try:
         names = sorted(one.name for one in (job / "state").iterdir() if pattern.fullmatch(one.name))[:_MOST_TASKS]
@@ -354,14 +354,14 @@ def write_found(job: Path, stage: str, value: Sequence[Finding], stepped: float 
 
 
 def found(job: Path, stage: str) -> tuple[Finding, ...]:
-    """What is wrong with a training now."""
+    """Read the present problems of a training."""
     told = records.read(Found, _path(job, stage, "found.json"))
     every = [records.safe(one) for one in told.findings[:20]] if told else []
     return tuple(one for one in every if one is not None)
 
 
 def stepped(job: Path, stage: str) -> float:
-    """When a training's last step was, in seconds since 1970; 0: there was none, or that is not known."""
+    """Return the time of a training's last step, in seconds since 1970; 0: there was none, or it is not known."""
     told = records.read(Found, _path(job, stage, "found.json"))
     return told.stepped if told else 0.0
 

@@ -69,7 +69,7 @@ class Judge:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the nodes should have carried out the order."""
+        """True if the nodes should have carried out the order."""
         wait = _LATE_SECONDS + 2 * self._job.health.every
         return self.order is not None and time.monotonic() - self._ordered > wait
 
@@ -105,7 +105,7 @@ class Judge:
             self.give(dataclasses.replace(order, at=time.time()))
 
     def leave(self, nodes: Sequence[devices.SlurmNode]) -> Order | None:
-        """What is done where root has taken nodes away: the job goes on with others, unless its program breaks one after the other."""
+        """Return the order where root has taken nodes away: the job continues on others, unless its program breaks one after the other."""
         lost = [node for node in nodes if node.lost]
         if not lost:
             return None
@@ -145,12 +145,12 @@ class Judge:
             self._show(found)
 
     def _sure(self, found: Sequence[Finding]) -> list[Finding]:
-        """Without nodes that only have looked at another moment than those that go on."""
+        """Remove nodes that have only looked at another moment than the others."""
         self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in found}
         return [one for one in found if one.kind != STRAGGLER or self._seen[one.key] >= _SURE]
 
     def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
-        """What is known of a loss that is no number: the checkpoint from before."""
+        """Add the checkpoint from before to the finding of a loss that is no number."""
         if one.kind != NAN or not (self._job.checkpoints and self._job.checkpoints.pattern):
             return one
         before = self._checkpoint(one.at, next((p.nan_step for p in pulses if p.node == one.node and p.nans), None))
@@ -172,7 +172,7 @@ class Judge:
         return None
 
     def _changed(self) -> float:
-        """When something in the folder of checkpoints changed last; 0 without one."""
+        """Return the time of the last change in the folder of checkpoints; 0 without one."""
         made = self._job.checkpoints
         return _newest_change(self._folder / made.folder) if made else 0.0
 
@@ -182,7 +182,7 @@ class Judge:
     # --- what is ordered ----------------------------------------------------------------------------------------------------------------
 
     def give(self, order: Order) -> None:
-        """All nodes find it at their next look. A run that ends as a failure has its reason first."""
+        """Give an order: all nodes find it at their next look. A run that ends as a failure has its reason first."""
         if order.do == health.RESTART:
             why = f"restart {self._tried.restarts} of at most {health.RESTARTS} without a new step: {order.why}"
             self._tried = dataclasses.replace(self._tried, why=why, at=order.at)
@@ -220,7 +220,7 @@ class Judge:
 
 
 def _newest_change(place: Path) -> float:
-    """When a file, or anything in a folder, was written last; 0 if it is not there."""
+    """Return the time of the last change of a file, or of anything in a folder; 0 if it is not there."""
     newest = 0.0
     with contextlib.suppress(OSError):
         newest = place.lstat().st_mtime

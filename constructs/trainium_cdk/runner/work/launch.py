@@ -92,7 +92,7 @@ def record_failure(node: StageNode, stage: StageSpec, failure: records.Failure) 
 
 
 def failure_of(ended: Ended, node: StageNode, stage: StageSpec, rank: int | None = None) -> records.Failure:
-    """Why this node's program has ended.
+    """Return the failure of this node's program.
 
     Args:
         rank: of the process that failed first, where it is known; else its output may tell it.

@@ -156,7 +156,7 @@ def _record(node: StageNode, stage: StageSpec, ended: Ended, task: int) -> int:
 
 
 def _ranks(stage: StageSpec) -> dict[str, str]:
-    """Of one of several processes of a node, as srun has numbered it."""
+    """Return the ranks of one of several processes of a node, as srun has numbered it."""
     names = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
     return {name: os.environ[of] for name, of in names.items()} if stage.processes > 1 and not stage.batch else {}
 
@@ -179,7 +179,7 @@ def _reserve_port(output: Output) -> None:
 
 
 def _has(ports: str, port: int) -> bool:
-    """Whether a list such as `8080,48600-48700` has a port.
+    """Return whether a list such as `8080,48600-48700` has a port.
 
     >>> _has("8080,48620", 48620), _has("48600-48700", 48620), _has("148620", 48620), _has("", 48620)
     (True, True, False, False)

@@ -1,4 +1,4 @@
-"""Where the output of a stage goes: to standard output, which Slurm or Kubernetes keeps, and to a file of the job's folder.
+"""The output of a stage: it goes to standard output, which Slurm or Kubernetes keeps, and to a file of the job's folder.
 
 A full disk, a file system that is gone, or nobody who listens ends no job: what cannot be written is lost.
 """

@@ -1,4 +1,4 @@
-"""What a program gets on its node: the places of its words, and its variables."""
+"""The places of a program's words on its node, and its variables."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _ranks(node: StageNode, job: JobSpec, at: Mapping[str, str]) -> dict[str, st
 
 
 def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str], id: str) -> dict[str, str]:
-    """What Weights & Biases and MLflow read of the job, where it has a variable of theirs.
+    """Return the variables that Weights & Biases and MLflow read of the job. Each gets them where the job has a variable of theirs.
 
     A run of W&B goes on after a restart. Compiling is none: it would log steps that are no training. MLflow has no variable for a run that is not
     there yet, so a restart is another run with the same tags. (wandb 0.31, wandb_settings.py; mlflow 3.17, system_environment_context.py; 2026-11)
@@ -177,7 +177,7 @@ def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str
 
 
 def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
-    """By what each framework finds the compile cache. TorchNeuron passes NEURON_CC_FLAGS to the compiler, and has them in the cache's keys."""
+    """Set the variable by which a framework finds the compile cache. TorchNeuron gives NEURON_CC_FLAGS to the compiler, and has them in its keys."""
     if framework == "torch-native":
         made[_NATIVE_CACHE] = made.get(_NATIVE_CACHE) or cache
     else:

@@ -155,7 +155,7 @@ def end(node: StageNode, stage: StageSpec, ended: Ended, output: Output) -> int:
 
 
 def exit_code(stage: StageSpec, ended: Ended) -> int:
-    """Of a program that has failed."""
+    """Return the exit code of a stage that has failed."""
     if ended.why == LIMIT:
         return TIMED_OUT
     if stage.name == "precompile":
@@ -205,7 +205,7 @@ def check_required(job: JobSpec, node: StageNode) -> None:
 
 
 def begin_line(node: StageNode, job: JobSpec, stage: StageSpec) -> str:
-    """What tells of the stage's beginning. `trn logs --rank` reads the ranks."""
+    """Return the line of the stage's beginning. `trn logs --rank` reads the ranks."""
     env = os.environ
     ranks = ""
     if stage.name != "prepare":
@@ -240,7 +240,7 @@ def read_variables() -> Mapping[str, str]:
 
 
 def read_given(path: Path) -> Any:
-    """Kubernetes mounts files as links, below folders that it replaces."""
+    """Read a JSON file that Kubernetes mounts: as a link, below folders that it replaces."""
     return read_json(path.resolve())
 
 

@@ -40,12 +40,12 @@ _LATE_SECONDS = 0.5  # by which Slurm's SIGTERM may reach this process after its
 
 
 class CannotStart(Exception):
-    """There is no such program, or it cannot be started; the message is for the user."""
+    """The program does not exist, or cannot be started; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class ProgramStart:
-    """What is started: the words of a program, its folder, and all of its variables."""
+    """The words of a program, its folder, and all of its variables."""
 
     words: Sequence[str]
     folder: str
@@ -54,7 +54,7 @@ class ProgramStart:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program has ended.
+    """The end of a program.
 
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
@@ -115,7 +115,7 @@ def run(
 
 
 def memory_kills() -> int:
-    """How often the kernel has killed a process of this one's cgroup because its memory was full; 0 where nothing counts that."""
+    """Count the kernel's kills of processes in this one's cgroup because its memory was full; 0 where nothing counts them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         own = next(one for one in _CGROUP.read_text().splitlines() if one.startswith("0::"))
         events = Path(f"{_CGROUPS}{own[3:].rstrip('/')}/memory.events").read_text()
@@ -186,7 +186,7 @@ class _Reader(threading.Thread):
                 self._collector.feed(piece)
 
     def said(self) -> Said:
-        """What of the output explains the end, so far."""
+        """Return the part of the output so far that explains the end."""
         with self._lock:
             return self._collector.close()
 
@@ -218,21 +218,21 @@ class Running:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, one: ProgramStart, into: int) -> None:
+    def start(self, program: ProgramStart, into: int) -> None:
         if self.why:
             return
         try:
             made = subprocess.Popen(
-                one.words,
-                cwd=one.folder,
-                env=one.variables,
+                program.words,
+                cwd=program.folder,
+                env=program.variables,
                 stdin=subprocess.DEVNULL,
                 stdout=into,
                 stderr=into,
                 start_new_session=True,
             )
         except (OSError, ValueError) as e:
-            what = getattr(e, "filename", None) or one.words[0]
+            what = getattr(e, "filename", None) or program.words[0]
             raise CannotStart(f"{what} cannot be started: {getattr(e, 'strerror', None) or e}") from None
         made.returncode = 0  # `wait` waits for it
         self.left.add(made.pid)
@@ -274,7 +274,7 @@ class Running:
                 os.killpg(pid, how)
 
     def obey(self) -> None:
-        """They are ordered to end: their exit codes mean nothing."""
+        """Note that the programs are ordered to end: their exit codes mean nothing."""
         if not (self.why or self._ending):
             self.why = ORDERED
 

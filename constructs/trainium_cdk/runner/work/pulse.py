@@ -52,7 +52,7 @@ _SILENT = 60.0
 
 
 class Progress:
-    """What a program tells of its steps."""
+    """The steps of a program, as its output, its event files and its own file tell them."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._lines = clock, Lines()
@@ -72,7 +72,7 @@ class Progress:
 
     @property
     def prints(self) -> bool:
-        """Whether the program prints its steps itself."""
+        """True if the program prints its steps itself."""
         return "printed" in self._seen
 
     def read(self, text: bytes, said: float, *, gap: bool = False) -> None:
@@ -134,7 +134,7 @@ class Progress:
         )  # fmt: skip
 
     def _advanced(self, source: str, seen: tuple[int | None, ...], step: int | None, printed: int = 1) -> bool:
-        """Whether a source tells another step than at the last look. `printed`: steps so far; a look may be the first one of several."""
+        """Record a source's step. Return whether it changed since the last look. `printed`: steps so far; a look may be the first one of several."""
         if seen == self._seen.get(source):
             return False
         now, missed = self._clock(), max(1, min(printed, health.LEARNT - 1))
@@ -167,11 +167,11 @@ class Progress:
         self.free = now if self.compiles else self.free
 
     def _was_quiet(self, now: float) -> None:
-        """Before the first step, nothing was seen until now."""
+        """Note that nothing was seen until now, before the first step."""
         self.quiet = max(self.quiet, now - max(self.began, self.free))
 
     def _find_phase(self, lines: Sequence[str]) -> None:
-        """What stands after the last step."""
+        """Set the phase that these lines show after the last step."""
         for line in reversed(lines):
             if _DONE.search(line):
                 self.free = self._clock() if self.phase else self.free
@@ -280,7 +280,7 @@ class Watcher:
         self._write(progress.pulse(self._node, self._task))
 
     def _told(self) -> list[Path]:
-        """Files of the program's own. A node may have cleaned its folder of temporary files since."""
+        """List the program's own files. A node may have cleaned its folder of temporary files since."""
         with contextlib.suppress(OSError):
             return sorted(self._place.iterdir()) if self._place else []
         return []

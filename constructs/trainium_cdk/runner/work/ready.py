@@ -24,9 +24,9 @@ _KINDS = ("hang", "nan", "budget")
 _MOST = 1000
 
 
-def tell(found: Sequence[Finding]) -> None:
+def tell(findings: Sequence[Finding]) -> None:
     """Let the probe fail while one of its kinds is there."""
-    text = "; ".join(one.text for one in found if one.kind in _KINDS)
+    text = "; ".join(one.text for one in findings if one.kind in _KINDS)
     with contextlib.suppress(OSError):
         if text:
             files.write(WRONG, text.encode())

@@ -64,7 +64,7 @@ def line(near: socket.socket) -> str:
 
 
 def content(offer: str) -> bytes:
-    """Of a file that only this user can read; empty without one."""
+    """Read a file that only this user can read; empty without one."""
     try:
         file = os.open(offer, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -51,7 +51,7 @@ class Signals:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Until it ends, no such signal reaches this process or a program that it starts: Slurm sends them to all processes of a job."""
+    """Hold signals until the end. None reaches this process or a program that it starts: Slurm sends them to all processes of a job."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         yield

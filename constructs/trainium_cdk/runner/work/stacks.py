@@ -1,4 +1,4 @@
-"""What the processes of a program do: which there are, whether one compiles, and the stacks of all that are Python, into the log."""
+"""The processes of a program: their list, whether one compiles, and the stacks of all that are Python, into the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST = 4
 
 
 def descendants(first: Collection[int]) -> list[int]:
-    """These processes, and all that they have started, also in sessions of their own; those started later come first."""
+    """List these processes, and all that they have started, also in sessions of their own; those started later come first."""
     children: dict[int, list[int]] = {}
     for place in _PROC.iterdir():
         if place.name.isdigit():
@@ -43,7 +43,7 @@ def descendants(first: Collection[int]) -> list[int]:
 
 
 def is_compiling(pids: Collection[int]) -> bool:
-    """Whether one of them is a compiler of Neuron's."""
+    """Return whether one of the processes is a compiler of Neuron's."""
     words = (word for pid in pids for word in _words(pid).split()[:_FIRST])
     return any(word.rpartition(b"/")[2].startswith(_COMPILERS) for word in words)
 
@@ -81,14 +81,14 @@ def _spy(tool: str, pid: int, output: Output) -> bool:
 
 
 def _words(pid: int) -> bytes:
-    """Its words, with a space between them."""
+    """Return the words of a process, with a space between them."""
     with contextlib.suppress(OSError):
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").strip()
     return b""
 
 
 def _answers(pid: int) -> bool:
-    """Whether Python's fault handler was on when it began."""
+    """Return whether Python's fault handler was on when the process began."""
     with contextlib.suppress(OSError):
         found = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
         return any(one.startswith(b"PYTHONFAULTHANDLER=") and one[-1:] != b"=" for one in found)

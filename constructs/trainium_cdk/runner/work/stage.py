@@ -78,7 +78,7 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
 
 
 def _is_prepared(root: Path) -> bool:
-    """Whether the stage `prepare` has completed, where there was need of it."""
+    """Return whether the stage `prepare` has completed, or the job needs none."""
     made = records.submitted(root)
     number = made.numbers.get("prepare") if made else None
     for left in reversed(range(NFS_SECONDS if number else 0)):
@@ -92,7 +92,7 @@ def _is_prepared(root: Path) -> bool:
 
 
 def belongs(root: Path, name: str, number: str) -> bool:
-    """Whether a submission has recorded this Slurm job, which it does after Slurm has it. Others are left by one that was interrupted."""
+    """Return whether a submission has recorded this Slurm job, as it does once Slurm has it. An interrupted submission leaves other ones."""
     left = NFS_SECONDS
     while left:
         files.refresh(root)
@@ -217,7 +217,7 @@ class RunningStage:
         return 0 < most < int(os.environ.get("SLURM_RESTART_COUNT") or 0) - blocks.left(self.own).count
 
     def _launch(self, variables: dict[str, str], *options: str) -> int:
-        """Once on each node, or more often; the whole stage ends as soon as one fails."""
+        """Start the stage once on each node, or more often. It ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
         number = 1 if self.stage.batch else nodes * self.stage.processes
         judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment, self._leave_block)
@@ -335,7 +335,7 @@ class RunningStage:
             self.signals.pause(5)
 
     def _wait_if_this_node_ends(self) -> None:
-        """As the machine shuts down, it ends this script before Slurm knows, which then starts the stage again."""
+        """Wait while this machine shuts down: it ends this script before Slurm knows, which then starts the stage again."""
         host = os.environ.get("SLURMD_NODENAME")
         if host and not allocation.are_answering(host):
             self.signals.told = 0

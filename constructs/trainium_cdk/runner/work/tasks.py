@@ -96,8 +96,8 @@ class Tasks:
         return code if code >= 0 else 128 - code
 
     def _may_start_again(self) -> bool:
-        """Whether srun failed before any task began, as it does if Slurm's controller crashes meanwhile, and the controller knows this allocation.
-        One that has forgotten it starts the stage again, and ends this script."""
+        """Return whether srun failed before any task began, and the controller knows this allocation. A crash of Slurm's controller makes srun fail
+        so. A controller that has forgotten it starts the stage again, and ends this script."""
         if (
             self._count("begun")
             or not allocation.are_answering(self.nodes)

@@ -1,4 +1,4 @@
-"""Whether a node's Neuron driver and runtime work together, by the rules that came with the job. If not, programs fail late, and do not say why."""
+"""The compatibility of a node's Neuron driver and runtime, by the rules that came with the job. With others, programs fail late without a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_runtime(own: Mapping[str, str]) -> str:
 
 
 def find_problem(rules: Sequence[Rule], driver: str, runtime: str) -> str:
-    """Why they do not work together, and what to do; empty if they do, or nothing is known of the runtime.
+    """Describe why driver and runtime do not work together, and what to do; empty if they do, or nothing is known of the runtime.
 
     >>> rule = Rule(("2.29", ""), ("", "2.33"), "use another image")
     >>> find_problem([rule], "2.29.0.0", "2.30.51.0")
