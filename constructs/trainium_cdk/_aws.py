@@ -68,8 +68,8 @@ _ASKED_FOR_JOBS = ("cloudformation", "ssm")
 
 
 def sandboxed() -> bool:
-    """Whether AWS is a program of this machine: an endpoint at a loopback address, by AWS_ENDPOINT_URL, its forms for single services,
-    or `endpoint_url` of the configuration. Nothing is sent."""
+    """Return whether AWS is a local emulator: any of its endpoints has a loopback address. Read AWS_ENDPOINT_URL, its forms for single services,
+    and `endpoint_url` of the configuration. Send nothing."""
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.session import get_session
 
@@ -85,7 +85,7 @@ def sandboxed() -> bool:
 
 
 def of_this_machine(url: str) -> bool:
-    """Whether a URL leads to a loopback address.
+    """Return whether a URL leads to a loopback address.
 
     >>> [of_this_machine(f"http://{host}") for host in ("127.0.0.1:4566", "localhost:4566", "[::1]:80", "ssm.us-east-1.amazonaws.com", "10.0.0.1")]
     [True, True, True, False, False]
@@ -116,7 +116,7 @@ def credentials_error(error: Exception) -> str:
 
 
 def failures() -> tuple[type[Exception], type[Exception]]:
-    """What boto3 raises, for `except`: errors that AWS reports, and all others."""
+    """Return boto3's exceptions, for `except`: errors that AWS reports, and all others."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     return ClientError, BotoCoreError

@@ -17,7 +17,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a check reports about one key of an environment, or about the account.
+    """Result of a check, about one key of an environment or about the account.
 
     Attributes:
         key: path of the key in the environment: `("network", "cidr")`; empty if no key is affected.

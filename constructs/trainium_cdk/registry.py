@@ -93,7 +93,7 @@ class TrnRegistry(Checked):
 
 @jsii.implements(IStableAnyProducer)
 class _Emptied:
-    """Whether ECR deletes the images too, decided when the template is written: the app may have changed the removal policy since."""
+    """Flag whether ECR deletes the images too, resolved with the template. The app may have changed the removal policy since."""
 
     def __init__(self, repository: ecr.CfnRepository) -> None:
         self._repository = repository

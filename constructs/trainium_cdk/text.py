@@ -57,7 +57,7 @@ class Text:
 
 
 def fix_of(model: type[BaseModel], key: str) -> str:
-    """What to write as a field of a model that is a text with a form, or may be; empty for another field."""
+    """Return the fix for a model's field that is or may be text with a form; empty for others."""
     field = model.model_fields.get(key)
     found = [one for one in field.metadata if isinstance(one, Text)] if field else []
     for kind in (field.annotation, *get_args(field.annotation)) if field else ():
