@@ -224,7 +224,7 @@ class Catalog(Fact):
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
 
     def recommended(self, instance: str) -> Recommendation | None:
-        """What AWS recommends for nodes of an instance type, or of a family; None for a family that no source names."""
+        """Return AWS's recommendation for nodes of an instance type, or of a family; None for a family without a source."""
         family = self.instances[instance].family if instance in self.instances else instance
         return next((r for of in (instance, family) for r in self.recommendations if of in r.only), None)
 

@@ -99,7 +99,7 @@ def check_line(release: str, line: Mapping[str, Any], of: Line | None = None) ->
 def check_together(
     release: str, settings: Mapping[str, Any], line: Mapping[str, Any], of: Line | None = None, *, accounting: bool
 ) -> Iterator[Wrong]:
-    """What Slurm does not take in a line because of others, because there is no accounting, or unless a file is there.
+    """Find values that Slurm does not take in a line: beside others, without accounting, or without a file.
 
     Args:
         settings: all parameters of the cluster.
@@ -130,7 +130,7 @@ def unjudged(release: str, line: Mapping[str, Any], of: Line | None = None) -> l
 
 
 def _kind(first: str) -> Line:
-    """What a line is about, by the name of its first parameter."""
+    """Return the kind of a line, by the name of its first parameter."""
     return next((line for line in get_args(Line) if line.lower() == first.lower()), "SlurmConf")
 
 
