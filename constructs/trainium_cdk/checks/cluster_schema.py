@@ -41,7 +41,7 @@ def schema() -> dict[str, Any]:
 
 
 def schema_faults(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What ParallelCluster's schema refuses in a cluster configuration; `key` is the path in it."""
+    """Find faults in a cluster configuration by ParallelCluster's schema. `key` is the path in the configuration."""
     for fault in _validator().iter_errors(config):
         yield from _worded(fault)
 

@@ -17,7 +17,7 @@ _AT: KeyPath = ("SharedStorage",)
 
 
 def in_overrides(environment: Environment) -> Iterator[Problem]:
-    """What is said about file systems in `pcluster.overrides`; keys are paths in it."""
+    """Check the file systems in `pcluster.overrides`. Keys of problems are paths in the overrides."""
     overrides = environment.pcluster.overrides
     if "SharedStorage" not in overrides:
         return

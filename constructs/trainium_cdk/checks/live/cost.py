@@ -144,7 +144,7 @@ def _times(price: float | None, count: int) -> float | None:
 
 
 def rates(target: CheckTarget, parts: Iterable[Item]) -> dict[str, str]:
-    """What is paid by use and not counted: the name of the price of a unit, and what it is for."""
+    """List costs by use, which are not counted: name of the price of a unit -> description."""
     has = {part.price for part in parts}
     efs = target.env.storage.efs
     found = {

@@ -66,7 +66,7 @@ def fetch_address(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
 
 
 def _has_address(target: CheckTarget) -> bool:
-    """Whether the environment names an address; a token's value is not known here."""
+    """Return whether the environment names an address. The value of a token is not known here, and counts as none."""
     address = target.env.pcluster.head.elastic_ip
     return bool(address) and not is_placeholder(str(address))
 
@@ -119,7 +119,7 @@ def fetch_parallelcluster(target: CheckTarget, aws: Aws) -> list[dict[str, Any]]
 
 
 def _official_image(target: CheckTarget) -> bool:
-    """Whether any node uses ParallelCluster's own image."""
+    """Return whether any node uses ParallelCluster's own image."""
     p = target.env.pcluster
     own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))
     return not own and p.os in IMAGE_NAMES

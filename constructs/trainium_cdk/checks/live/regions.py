@@ -61,7 +61,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Supply:
-    """What a region has. `note`: why it has nothing, or what could not be asked."""
+    """Nodes that a region offers. `note`: why it has none, or which request failed."""
 
     region: str
     ways: tuple[Way, ...] = ()
@@ -90,7 +90,7 @@ class Wanted:
 
 
 def ask(aws: Aws, wanted: Wanted, regions: Sequence[str], seconds: float = SECONDS) -> tuple[list[Supply], list[str]]:
-    """What each region has, those where the nodes can start soonest first, then the cheapest; and what could not be asked.
+    """Return each region's supply, and notes of failed requests. Regions whose nodes can start soonest come first, then the cheapest.
 
     A region that refuses, or does not respond in time, says so in its note.
 
