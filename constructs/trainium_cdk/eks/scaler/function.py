@@ -259,7 +259,7 @@ class Supplier:
         self._kubernetes.patch(self._lease, {"spec": {"renewTime": at}})
 
     def _try(self, what: str, call: Callable[..., T], *given: Any, **options: Any) -> T | None:
-        """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
+        """Call a function and return its result; None if it fails. A failure ends the run as an error when all else is done."""
         try:
             return call(*given, **options)
         except Exception as error:  # of an object that somebody wrote

@@ -170,7 +170,7 @@ class Leaving:
         return ""
 
     def _work(self, namespace: str) -> str:
-        """What users have in a namespace; empty if nothing."""
+        """List the objects of users in a namespace as text; empty if there are none."""
         found = []
         for kind, at in WORK.items():
             objects = self._list(ObjectKind(f"{at.root}/namespaces/{namespace}", at.folder))
@@ -204,7 +204,7 @@ class Leaving:
         )
 
     def _workloads(self) -> Iterator[Object]:
-        """Those of Kueue that have not ended."""
+        """List Kueue's Workloads that have not ended."""
         for one in self._list(ObjectKind(_KUEUE, "workloads")):
             ended = {c["type"] for c in one.setdefault("status", {}).get("conditions", []) if c["status"] == "True"}
             if "Finished" not in ended:

@@ -91,13 +91,13 @@ class DescribedGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether its nodes come from a reservation or block, or from a resource group of them, beyond which EC2 starts nodes on demand."""
+        """True if its nodes come from a reservation, a block, or a resource group of them. Beyond a group, EC2 starts nodes on demand."""
         target = self.template.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
         return self.reservation is not None or "CapacityReservationResourceGroupArn" in target
 
 
 class PlacedPod(NamedTuple):
-    """What is kept of a pod that is on a node.
+    """Pod on a node, reduced to the fields in use.
 
     Attributes:
         request: key of its ProvisioningRequest; empty if it has none.
@@ -111,7 +111,7 @@ class PlacedPod(NamedTuple):
 
 
 class Template(NamedTuple):
-    """What is kept of a PodTemplate."""
+    """PodTemplate, reduced to the fields in use."""
 
     needs: Resources
     selector: Mapping[str, str]
@@ -174,7 +174,7 @@ class ObservedCluster:
             return None
 
     def _placed(self) -> dict[str, Counter[Resources]]:
-        """What the pods of each request need that are on nodes."""
+        """Return the needs of each request's pods that are on nodes."""
         # on a node that is not Ready, a pod that is being deleted may stay for ever
         alive = {node["metadata"]["name"] for node in self.joined.values() if ready(node)}
         placed: dict[str, Counter[Resources]] = {}
@@ -375,7 +375,7 @@ def _notes(node: Object) -> dict[str, str]:
 
 
 def ready(node: Object) -> bool:
-    """Whether the node's kubelet answers."""
+    """Return whether the node's kubelet answers."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
 
 
@@ -388,7 +388,7 @@ def broken(node: Object) -> str:
 
 
 def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cordoned: bool) -> bool:
-    """Whether the node takes pods, and announces all of its devices.
+    """Return whether the node takes pods and announces all of its devices.
 
     Args:
         cordoned: whether it was cordoned here, which then does not count.
@@ -401,7 +401,7 @@ def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cor
 
 
 def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
-    """Whether a plug-in has announced devices, but not all: one is broken."""
+    """Return whether a plug-in has announced devices, but not all: one is broken."""
     has = node.get("status", {}).get("allocatable", {})
     return any(0 < whole(has.get(name, "0")) < count for name, count in resources.items())
 
@@ -456,7 +456,7 @@ def key(found: Mapping[str, Any]) -> str:
 
 
 def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
-    """Whether nodes with these labels fit a pod's node selector and required node affinity."""
+    """Return whether nodes with these labels fit a pod's node selector and required node affinity."""
     if any(labels.get(key) != value for key, value in pods.selector.items()):
         return False
     return not pods.affinity or any(_term(term, labels) for term in pods.affinity)
