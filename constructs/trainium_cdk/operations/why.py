@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class StackReport:
-    """What is known about a stack. `first` is the first failure of its last creation or update."""
+    """Status and failures of a stack. `first` is the first failure of its last creation or update."""
 
     stack: str
     status: str
@@ -179,7 +179,7 @@ def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, 
 
 
 def _of_functions(client: Client, custom: Iterable[Custom], told: Iterable[str], since: dt.datetime) -> list[Evidence]:
-    """What the functions have logged that make these resources: CloudFormation cuts off what they answer.
+    """Read the logs of the functions that create these resources. CloudFormation cuts off their answers.
 
     Args:
         told: log groups that have been read.
@@ -255,7 +255,7 @@ def _issue(where: str, issue: Mapping[str, Any]) -> Evidence:
 
 
 def _allowed(read: Callable[[], list[Evidence]]) -> list[Evidence]:
-    """What a source has; a source that is gone, or that the caller may not read, is reported as that."""
+    """Return a source's evidence. A missing source has none. A source that the caller may not read is reported as refused."""
     refused: Any = failures()[0]
     try:
         return read()

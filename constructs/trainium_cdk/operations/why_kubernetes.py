@@ -1,4 +1,4 @@
-"""What a cluster's Kubernetes records of failures: its nodes' conditions, warnings of the jobs' namespace, and why jobs wait."""
+"""Kubernetes' records of failures in a cluster: conditions of nodes, warnings of the jobs' namespace, and why jobs wait."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _sweep(
 def _delete_leftovers(
     client: Client, found: list[sweep.Leftover], report: RemovalReport, say: Callable[[str], None] = lambda _: None
 ) -> list[tuple[sweep.Leftover, Exception]]:
-    """Those that could not be deleted, and why; Lambda and EKS delete interfaces of their own at the same time."""
+    """Delete leftovers, and return the failed ones with their errors. Lambda and EKS delete interfaces of their own at the same time."""
     from botocore.exceptions import ClientError
 
     failed: list[tuple[sweep.Leftover, Exception]] = []

@@ -46,7 +46,7 @@ class Owner:
         return _one_of(self._tags(), tags)
 
     def vouched(self, tags: Mapping[str, str], vpc: str = "", group: str = "") -> bool:
-        """Whether AWS itself says that a resource is of this stack: by a tag that only AWS can set, or by where it is.
+        """Return whether AWS proves that a resource is of this stack: by a tag only AWS sets, or location.
 
         Args:
             vpc: its id; empty for none.

@@ -36,7 +36,7 @@ _GONE = "they are removed; files are not deleted with them. A claim that a job u
 
 
 def consequences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Verdict]:
-    """What an update of the list of objects does.
+    """List the consequences of an update of the list of objects.
 
     Args:
         new: with marks where a reference will have another value (`leaves.marked`).
