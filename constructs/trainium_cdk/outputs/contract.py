@@ -1,4 +1,4 @@
-"""What every stack's outputs have in common: the version of the contract, the fleet, how fields become flat strings, and the form of each.
+"""Contract of every stack's outputs: its version, the fleet, the conversion of fields to flat strings, and each field's form.
 
 A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is one output. Outputs carry the facts that a job needs of its
 instance type, so that a type described only in an environment file works from any machine.
@@ -97,7 +97,7 @@ def _from_output(value: Any) -> Any:
 
 
 class ClusterOutputs(BaseModel):
-    """What the jobs know of any deployed cluster."""
+    """Outputs of any deployed cluster, for the jobs."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 

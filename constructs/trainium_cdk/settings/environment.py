@@ -121,7 +121,7 @@ class Health(Settings):
 
     @property
     def actions(self) -> str:
-        """What is not only told, as the stack's output has it: `hang=restart nan=stop`; empty for nothing."""
+        """Actions other than `tell`, as in the stack's output: `hang=restart nan=stop`; empty for none."""
         chosen = {name: getattr(self, name) for name in ("hang", "nan")}  # of devices, the nodes themselves know
         return " ".join(f"{name}={value}" for name, value in chosen.items() if value != "tell")
 

@@ -17,7 +17,7 @@ from trainium_cdk.settings.types import FromWord
 
 
 class QueueSettings(Settings):
-    """What names the zone and the capacity type of nodes: a queue or a node group."""
+    """Zone and capacity type of nodes: a queue or a node group."""
 
     name: str
     capacity_type: Annotated[CapacityType, FromWord] = "on-demand"
@@ -47,7 +47,7 @@ class QueueSettings(Settings):
 
 
 class NodeSettings(Settings):
-    """What names the instance type and the number of nodes: a compute resource or a node group."""
+    """Instance type and number of nodes: a compute resource or a node group."""
 
     name: str
     instance_type: InstanceTypeName = "trn1.32xlarge"
@@ -91,7 +91,7 @@ class Nodes:
 
 
 class Section(Settings):
-    """What an environment says of one engine. Every key has a default."""
+    """Section of an environment for one engine. Every key has a default."""
 
     @abstractmethod
     def nodes(self) -> Iterator[Nodes]:
@@ -99,4 +99,4 @@ class Section(Settings):
 
     @abstractmethod
     def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
-        """What its nodes require of a Neuron release."""
+        """Return its nodes' requirements for a Neuron release."""
