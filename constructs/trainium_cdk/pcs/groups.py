@@ -28,7 +28,7 @@ _Group = pcs.CfnComputeNodeGroup
 
 @dataclass(frozen=True)
 class Shared:
-    """What all node groups of a cluster have in common."""
+    """Values that all node groups of a cluster share."""
 
     environment: Environment
     cluster: pcs.CfnCluster
