@@ -38,26 +38,26 @@ def region(given: str | None = None) -> str | None:
     return given or os.environ.get("AWS_REGION") or None
 
 
-def client(service: str, at: str | None = None, **options: Any) -> Any:
+def client(service: str, region_name: str | None = None, **options: Any) -> Any:
     """A client of a service, with the usual credentials.
 
     Args:
-        at: region; default: as of `region`, else the configuration's.
+        region_name: region; default: as of `region`, else the configuration's.
         options: more of `boto3.client`.
     """
     import boto3
 
     make: Any = boto3.client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(at), **options)
+        return make(service, region_name=region(region_name), **options)
 
 
-def clients(at: str | None) -> Callable[[str], Any]:
+def clients(region_name: str | None) -> Callable[[str], Any]:
     """Service name -> client, each created once. They try again for long: for commands that change or read a whole stack."""
     from botocore.config import Config
 
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
-    return cache(lambda service: client(service, at, config=patient))
+    return cache(lambda service: client(service, region_name, config=patient))
 
 
 _ONE_AT_A_TIME = threading.Lock()

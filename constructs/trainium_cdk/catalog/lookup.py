@@ -128,11 +128,11 @@ CALCULATOR = "see https://calculator.aws/"
 BLOCK = "a capacity block's price"
 
 
-def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
+def describe_sum(known_sum: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
     """A sum of prices for people. If a part is unknown, so is the sum.
 
     Args:
-        known: sum of the known parts.
+        known_sum: sum of the known parts.
         missing: the parts whose price is not known.
 
     >>> describe_sum(9.216, [])
@@ -142,11 +142,11 @@ def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour"
     >>> describe_sum(0.0, ["NAT gateway", "head node"])
     'unknown (no price of NAT gateway and head node; see https://calculator.aws/)'
     """
-    total = f"{known:,.2f} {unit}".strip()
+    total = f"{known_sum:,.2f} {unit}".strip()
     if not missing:
         return total
     named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
-    parts = [f"known so far: {total}"] if known else []
+    parts = [f"known so far: {total}"] if known_sum else []
     return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', CALCULATOR])})"
 
 

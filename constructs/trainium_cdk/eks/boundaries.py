@@ -67,7 +67,7 @@ def boundaries(wanted: Installation) -> list[Manifest]:
 
 
 def _limits(namespace: str) -> list[Manifest]:
-    def made(kind: str, name: str, **rest: object) -> Manifest:
+    def namespaced(kind: str, name: str, **rest: object) -> Manifest:
         return {**kubernetes_object("v1", kind, name, namespace=namespace), **rest}
 
     # such pods evict those of others. Not all classes: where one is the default, all pods have it
@@ -80,14 +80,14 @@ def _limits(namespace: str) -> list[Manifest]:
     # a pod that requests nothing counts as nothing when its node is chosen
     least = {"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "256Mi"}}
     return [
-        made(
+        namespaced(
             "ResourceQuota",
             "trn-no-priority",
             spec={"scopeSelector": {"matchExpressions": [critical]}, "hard": {"pods": "0"}},
         ),
-        made("ResourceQuota", "trn-nothing-outside", spec={"hard": dict.fromkeys(outside, "0")}),
-        made("LimitRange", "trn-least", spec={"limits": [least]}),
-        made("ServiceAccount", "default", automountServiceAccountToken=False),
+        namespaced("ResourceQuota", "trn-nothing-outside", spec={"hard": dict.fromkeys(outside, "0")}),
+        namespaced("LimitRange", "trn-least", spec={"limits": [least]}),
+        namespaced("ServiceAccount", "default", automountServiceAccountToken=False),
     ]
 
 

@@ -178,14 +178,14 @@ def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, 
             return
 
 
-def _of_functions(client: Client, custom: Iterable[Custom], told: Iterable[str], since: dt.datetime) -> list[Evidence]:
+def _of_functions(client: Client, custom: Iterable[Custom], skip: Iterable[str], since: dt.datetime) -> list[Evidence]:
     """Read the logs of the functions that create these resources. CloudFormation cuts off their answers.
 
     Args:
-        told: log groups that have been read.
+        skip: log groups that have been read already.
     """
     named = dict.fromkeys(g for one in sorted(custom) for g in log_groups(client("cloudformation"), one))
-    groups, found = [group for group in named if group not in told], list[Evidence]()
+    groups, found = [group for group in named if group not in skip], list[Evidence]()
     for group in groups:
         found += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
     return found

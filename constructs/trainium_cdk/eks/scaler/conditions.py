@@ -80,6 +80,6 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:g} minutes"
 
 
-def clock(at: float) -> str:
+def clock(time: float) -> str:
     """A time for people."""
-    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{dt.datetime.fromtimestamp(time, dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -215,8 +215,8 @@ class Supplier:
                 self._failed.append(unknown[group.name])
         return found, unknown
 
-    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        if status := observe.status(told, request.get("status", {}), now):
+    def _tell(self, request: Mapping[str, Any], response: Answer, now: float) -> None:
+        if status := observe.status(response, request.get("status", {}), now):
             self._patch_status(request, status)
 
     def _look_for_pods(self, request: Mapping[str, Any], known: NodeRequest, now: float, inside: Any) -> None:

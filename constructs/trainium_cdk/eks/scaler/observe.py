@@ -165,12 +165,12 @@ class ObservedCluster:
         ]
         self._live = {r.key for r in self.requests}
 
-    def _read(self, read: Callable[..., T | None], one: Object, *given: Any) -> T | None:
+    def _read(self, read: Callable[..., T | None], obj: Object, *given: Any) -> T | None:
         try:
-            return read(one, *given)
+            return read(obj, *given)
         except Exception as error:
-            name = key(one) if "metadata" in one else one.get("InstanceId")
-            self.unreadable.append(f"{one.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
+            name = key(obj) if "metadata" in obj else obj.get("InstanceId")
+            self.unreadable.append(f"{obj.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
             return None
 
     def _placed(self) -> dict[str, Counter[Resources]]:
@@ -184,9 +184,9 @@ class ObservedCluster:
         return placed
 
     def _request(
-        self, one: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
+        self, request: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
     ) -> NodeRequest | None:
-        spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
+        spec, metadata, state = request["spec"], request["metadata"], request.get("status", {})
         true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
         paths = [f"{metadata['namespace']}/{s['podTemplateRef']['name']}" for s in spec["podSets"]]
         if spec["provisioningClassName"] != CLASS or "Failed" in true or not self._templates.keys() >= set(paths):
@@ -196,34 +196,34 @@ class ObservedCluster:
             needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
-            key=key(one),
+            key=key(request),
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
-            needs=tuple((needs - placed.get(key(one), Counter())).items()),
+            needs=tuple((needs - placed.get(key(request), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
             waiting_since=float(details.get(_WAITING_SINCE) or 0),
             provisioned="Provisioned" in true,
-            holds=key(one) in self._holders,
+            holds=key(request) in self._holders,
             without_pods_since=float(details.get(WITHOUT_PODS_SINCE) or 0),
         )
 
     def group(
-        self, found: DescribedGroup, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool
+        self, group: DescribedGroup, launched: Mapping[str, float], reservations: Iterable[Object], *, atomic: bool
     ) -> Group:
         """A node group, without instances that are terminating.
 
         Args:
             launched: launch times of instances that have not joined, by id.
-            made: reservations that were made for it.
+            reservations: reservations that were made for it.
             atomic: whether to reserve new instances before they are started.
         """
-        settings, described, scaling = found.settings, found.described, found.scaling
+        settings, described, scaling = group.settings, group.described, group.scaling
         noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
         issues = described.get("health", {}).get("issues", [])
         # spot and reserved capacity need no reservation, and one is for one zone
-        plain = described.get("capacityType") == "ON_DEMAND" and not found.reserved
+        plain = described.get("capacityType") == "ON_DEMAND" and not group.reserved
         own = [
             Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"])
-            for r in made
+            for r in reservations
         ]
         return Group(
             name=settings.name,
@@ -233,15 +233,15 @@ class ObservedCluster:
             desired=scaling["DesiredCapacity"],
             nodes=tuple(
                 # one that cannot be read takes no pod, and stays
-                self._read(self._node, i, found, launched) or GroupNode(i["InstanceId"], state="unusable", busy=True)
+                self._read(self._node, i, group, launched) or GroupNode(i["InstanceId"], state="unusable", busy=True)
                 for i in scaling["Instances"]
                 if i["LifecycleState"].startswith(_LAUNCHED)
             ),
             requested=int(noted) if noted.isdigit() else None,
             status=described["status"],
             trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
-            closed=closed(found.reservation, self._now) if found.reservation else "",
-            reserved=found.reserved,
+            closed=closed(group.reservation, self._now) if group.reservation else "",
+            reserved=group.reserved,
             atomic=atomic and plain and len(scaling["AvailabilityZones"]) == 1,
             reservations=tuple(own),
         )
@@ -297,19 +297,19 @@ class ObservedCluster:
         return found
 
 
-def pod(found: Object, names: Sequence[str]) -> PlacedPod | None:
+def pod(manifest: Object, names: Sequence[str]) -> PlacedPod | None:
     """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
-    metadata, spec = found["metadata"], found["spec"]
+    metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
     if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
-    phase = "Deleted" if metadata.get("deletionTimestamp") else found["status"].get("phase", "")
+    phase = "Deleted" if metadata.get("deletionTimestamp") else manifest["status"].get("phase", "")
     return PlacedPod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
 
 
-def template(found: Object, names: Sequence[str]) -> Template:
-    spec = found["template"]["spec"]
+def template(manifest: Object, names: Sequence[str]) -> Template:
+    spec = manifest["template"]["spec"]
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
     terms = node.get("nodeSelectorTerms", [])
@@ -421,13 +421,13 @@ def closed(reservation: Object, now: float) -> str:
     return f"{what} is {state}; give the node group another one (reservation)"
 
 
-def labels(found: DescribedGroup) -> dict[str, str]:
+def labels(group: DescribedGroup) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
-    zones = found.scaling["AvailabilityZones"]
+    zones = group.scaling["AvailabilityZones"]
     own = {
-        "node.kubernetes.io/instance-type": found.settings.instance_type,
-        "eks.amazonaws.com/nodegroup": found.settings.nodegroup,
-        "eks.amazonaws.com/capacityType": found.described.get("capacityType", "ON_DEMAND"),
+        "node.kubernetes.io/instance-type": group.settings.instance_type,
+        "eks.amazonaws.com/nodegroup": group.settings.nodegroup,
+        "eks.amazonaws.com/capacityType": group.described.get("capacityType", "ON_DEMAND"),
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
     }
@@ -436,7 +436,7 @@ def labels(found: DescribedGroup) -> dict[str, str]:
         own |= {"topology.kubernetes.io/zone": zones[0]} | (
             {"topology.kubernetes.io/region": region[0]} if region else {}
         )
-    return {**found.described.get("labels", {}), **own}
+    return {**group.described.get("labels", {}), **own}
 
 
 def seconds(text: str) -> float:
@@ -450,9 +450,9 @@ def condition(kind: str, true: bool, reason: str, message: str, now: float) -> O
     return {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": at}
 
 
-def key(found: Mapping[str, Any]) -> str:
+def key(manifest: Mapping[str, Any]) -> str:
     """Namespace and name."""
-    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
 
 
 def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
