@@ -63,7 +63,7 @@ def clients(region_name: str | None) -> Callable[[str], Any]:
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
-"""What every page and table says that was made there."""
+"""Text on every page and table from the sandbox."""
 _ASKED_FOR_JOBS = ("cloudformation", "ssm")
 
 

@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Source:
-    """Where an environment was read from: the file, the line of each key in it, and each number as it is written."""
+    """Source of an environment: the file, the line of each key in it, and each number as it is written."""
 
     # not compared: environments with the same content are equal, even if they were read from different files
     file: str = field(default="(defaults)", compare=False)

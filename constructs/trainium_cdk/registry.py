@@ -80,7 +80,7 @@ class TrnRegistry(Checked):
         self.repository: ecr.IRepository = repository
         """The repository, for any construct of the CDK."""
         self.uri = repository.repository_uri
-        """What an image's name begins with: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
+        """Prefix of an image's name: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
 
     def grant_pull(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity (a node's role) pull images."""

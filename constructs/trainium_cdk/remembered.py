@@ -29,7 +29,7 @@ class InUse:
 
     @property
     def text(self) -> str:
-        """As it is stored: the file, then a line for each of the others."""
+        """Stored form: the file, then a line for each of the others."""
         return "\n".join((str(self.file), *(f"{name}={value}" for name, value in self._kept()), ""))
 
 

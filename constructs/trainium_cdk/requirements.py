@@ -24,7 +24,7 @@ MAX_BYTES = 500_000
 EXAMPLE = "einops==0.8.1"
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""What pip replaces by a variable (pip's documentation, "Requirements File Format", 25.3)."""
+"""Variables in requirements that pip replaces (pip's documentation, "Requirements File Format", 25.3)."""
 _PASSWORD = re.compile(
     r"://[^/\s@:]*:[^/\s@]+@|(?<!ssh)://[^/\s@:]+@"
     r"|[?&]([^=&\s]*(token|secret|passw|signature|credential|auth)[^=&\s]*|(api_?|access_?)?key|sig)=[^&\s]",

@@ -41,7 +41,7 @@ class InheritedTags(Construct):
 
     @property
     def tags(self) -> TagManager:
-        """Where the CDK adds them."""
+        """Return the manager to which the CDK adds tags."""
         return self._manager
 
     @property

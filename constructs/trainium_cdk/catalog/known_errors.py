@@ -14,7 +14,7 @@ from trainium_cdk.catalog.lookup import read
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
 _STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
-"""How the Neuron runtime, and what calls it, print the number of a status."""
+"""Form of a status number in the output of the Neuron runtime and its callers."""
 
 
 class KnownError(BaseModel):

@@ -82,7 +82,7 @@ Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
 
 
 class PriceSource(Fact):
-    """Where prices come from.
+    """Source of prices.
 
     Attributes:
         date: the day on which they were published, or read if that is not known.
@@ -204,8 +204,7 @@ class Catalog(Fact):
     torchtitan: dict[str, TorchTitanPreset]
 
     def __hash__(self) -> int:
-        """By identity, so that results for a catalogue can be cached. `load` returns the same object for the same
-        overrides."""
+        """Return the identity, so that results for a catalogue can be cached. `load` returns the same object for the same overrides."""
         return id(self)
 
     @classmethod
@@ -273,8 +272,8 @@ class Catalog(Fact):
         return self.prices.get(region, {}).get(instance)
 
     def price_source(self, name: str, region: str) -> PriceSource | None:
-        """Where the price of an instance type, or of a service by its name, comes from; None if the catalogue has none, or an
-        environment file has given it."""
+        """Return the source of the price of an instance type, or of a service by its name. None if the catalogue has none, or an environment file
+        has given it."""
         return self.price_sources.get(region, {}).get(name)
 
     def describe_price(self, instance: str, region: str) -> str:

@@ -33,11 +33,11 @@ _OUTCOMES = {
     "nodes": "slurmd of Slurm {} stops on the nodes",
     "depends": "else the controller of Slurm {} stops",
 }
-"""What comes of a value, by its word in the data."""
+"""Consequence of a value, by its word in the data."""
 
 
 class Wrong(NamedTuple):
-    """Why Slurm would stop at a parameter, or not use it.
+    """Fault of a parameter: Slurm would stop at it, or not use it.
 
     Attributes:
         name: the parameter.
@@ -170,7 +170,7 @@ def _unparsed(value: str) -> tuple[str, str]:
 
 
 def _unusable(release: str, entry: Mapping[str, Any], value: str) -> tuple[str, str, bool] | None:
-    """Why a value, or a part of a list, is none that a parameter has: (reason, fix, whether the controller stops)."""
+    """Explain why a parameter cannot have a value, or a part of a list: (reason, fix, whether the controller stops)."""
     outcome, number = entry.get("outcome", "refused"), _number(value)
     result, stops = _result(outcome, release), outcome == "refused"
     if number is not None and not entry.get("least", number) <= number <= entry.get("most", number):
@@ -199,7 +199,7 @@ def _result(outcome: str, release: str) -> str:
 
 
 def _number(text: str) -> int | None:
-    """As the C library reads it: also 0x10, and 010 with base 8."""
+    """Read a number like the C library: also 0x10, and 010 with base 8."""
     base = 16 if text.lower().startswith("0x") else 8 if text.startswith("0") and len(text) > 1 else 10
     try:
         return int(text, base)

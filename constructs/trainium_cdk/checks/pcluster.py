@@ -26,7 +26,7 @@ _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.con
 _TAG = re.compile(r"([\w.:/=+\-@]|[^\S\t-\r\x1c-\x1f\x85])*")
 """Letters, digits, some signs and Unicode's spaces, of which line breaks and tabs are none."""
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
-"""How the names of regions begin, and the partition that they are in; all others are in `aws`."""
+"""Prefixes of regions' names, and their partitions; all others are in `aws`."""
 RULES = Rules()
 
 

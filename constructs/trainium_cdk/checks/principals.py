@@ -1,4 +1,4 @@
-"""Who may use a cluster: roles and users, by their complete ARNs."""
+"""Principals that may use a cluster: roles and users, by their complete ARNs."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def number(value: float, among: Sequence[float] = ()) -> str:
 
 
 def _power(value: float) -> int:
-    """Of ten, of its first digit."""
+    """Return the power of ten of a number's first digit."""
     return math.floor(math.log10(abs(value)))
 
 

@@ -149,19 +149,19 @@ class OwnCluster(Checked):
     vpc = _of_cluster("vpc")
 
     def add_manifest(self, id: str, *manifest: Mapping[str, Any]) -> eks.KubernetesManifest:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_manifest(id, *manifest)
 
     def add_helm_chart(self, id: str, **options: Any) -> eks.HelmChart:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_helm_chart(id, **options)
 
     def add_service_account(self, id: str, **options: Any) -> eks.ServiceAccount:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_service_account(id, **options)
 
     def add_cdk8s_chart(self, id: str, chart: Construct, **options: Any) -> eks.KubernetesManifest:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_cdk8s_chart(id, chart, **options)
 
 

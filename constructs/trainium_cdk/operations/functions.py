@@ -99,7 +99,7 @@ def _groups(stack: _Stack, value: Any, deep: int) -> Iterator[str]:
 
 
 def _of_function(stack: _Stack, name: str, deep: int) -> Iterator[str]:
-    """Of a function of the stack, by its logical id."""
+    """List the log groups of a function of the stack, by its logical id."""
     properties = stack.resources.get(name, {}).get("Properties", {})
     named = properties.get("LoggingConfig", {}).get("LogGroup", "")
     own = stack.physical.get(named.get("Ref", "")) if isinstance(named, dict) else named

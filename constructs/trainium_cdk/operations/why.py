@@ -1,4 +1,4 @@
-"""Why a stack's last creation or update failed, or its nodes do not start: what AWS has recorded, with the known errors in it.
+"""Causes of a failed creation or update of a stack, or of missing nodes: AWS's records and known errors in them.
 
 Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
 functions that they name and of the cluster's nodes, capacity reservations and blocks, EKS's health issues, PCS's errors, and Auto Scaling's
@@ -42,7 +42,7 @@ EMPTY_PAGES = 200
 
 
 RECENT = dt.timedelta(days=1)
-"""How far back logs are read where the last creation or update has not failed."""
+"""Age of the logs to read if the last creation or update has not failed."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def why(stack: str, client: Client) -> StackReport:
 def failed_events(
     cloudformation: Any, stack_id: str, custom: set[Custom] | None = None
 ) -> tuple[dt.datetime, list[Evidence]]:
-    """When the last creation or update of a stack began, or a deletion that failed after it, and what failed in it, first failure first.
-    Failures that only follow from others are left out.
+    """Return the start and failures of a stack's last creation or update, or of a failed deletion after it. The first failure comes
+    first. Failures that only follow from others are left out.
 
     Args:
         custom: receives the failed resources that a function makes, if the reason does not name its log.

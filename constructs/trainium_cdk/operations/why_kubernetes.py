@@ -54,7 +54,7 @@ def _waiting(api: Api) -> list[Object]:
 
 
 def waits(workload: Object, devices: Mapping[str, int] | None = None) -> Evidence:
-    """Why a job waits for its nodes, in the words of the function that starts them."""
+    """Explain why a job waits for its nodes, in the words of the function that starts them."""
     owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
     known = queue.Waits(devices=devices)
     words = [*queue.reasons(workload, known), queue.taken(workload, known)]

@@ -108,7 +108,7 @@ class ClusterOutputs(BaseModel):
     socket_interface: ClassVar[str] = ""
     """Network interface over which the collectives set up; empty for the default."""
     version_fix: ClassVar[str] = "Deploy with another bootstrap: {neuron_release: ...}"
-    """What to do where the driver of a node and a job's runtime do not go together."""
+    """Fix for a node's driver that is not compatible with a job's runtime."""
 
     engine: str
     """Name of the engine."""
@@ -135,7 +135,7 @@ class ClusterOutputs(BaseModel):
     """The stack's own bucket."""
     registry_uri: str = ""
     health: str = ""
-    """What is done about a training that does not go on, beside that it is told: `hang=restart nan=stop`."""
+    """Actions on a training without progress, beside the report: `hang=restart nan=stop`."""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
     cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
     """Nodes without Trainium for jobs, in a queue of their own; None if there are none, as on EKS and in stacks of older releases."""

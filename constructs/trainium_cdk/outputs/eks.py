@@ -129,7 +129,7 @@ class EksCluster(ClusterOutputs):
         return {each.namespace: self.of_team(each.namespace) for each in self.teams}
 
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
-        """As of any cluster. Raises OutputsError for a team without nodes, too."""
+        """Return the fleets of a queue. Raises OutputsError for a team without nodes, too."""
         if not self.fleets:
             raise OutputsError(
                 f"team {self.team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"

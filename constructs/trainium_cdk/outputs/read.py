@@ -236,7 +236,7 @@ def stacks(region: str, engine: str | None = None) -> list[str]:
 
 
 def with_trainium() -> set[str]:
-    """Where Trainium is offered."""
+    """Return the regions that offer Trainium."""
     from trainium_cdk.catalog import Catalog
 
     known = Catalog.load()

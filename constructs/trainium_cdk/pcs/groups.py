@@ -40,11 +40,11 @@ class Shared:
     job_role: str
     """ARN of the role of jobs."""
     rules: bool
-    """Whether to check the instances' tags."""
+    """True to check the instances' tags."""
 
     @property
     def tags(self) -> dict[str, str]:
-        """By which the cluster's instances are found."""
+        """Tags by which the cluster's instances are found."""
         return {"trainium-cdk:cluster": self.environment.pcs_cluster_name}
 
     @property

@@ -42,7 +42,7 @@ KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-
 
 
 def _requirement(text: str) -> str:
-    """As pip takes it."""
+    """Read a requirement like pip."""
     try:
         return requirements.entry(text)[0]
     except RequirementError as e:

@@ -86,7 +86,7 @@ class Nodes:
 
     @property
     def name(self) -> str:
-        """As users find it: `compute1/trn`, or the node group's name."""
+        """Name for users: `compute1/trn`, or the node group's name."""
         return self.queue.name if self.queue_at == self.at else f"{self.queue.name}/{self.resource.name}"
 
 

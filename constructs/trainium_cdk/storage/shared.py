@@ -55,7 +55,7 @@ class TrnStorage(Checked):
     """
 
     file_systems: list[FileSystemMount]
-    """What to mount, EFS first."""
+    """File systems to mount, EFS first."""
 
     def __init__(
         self,

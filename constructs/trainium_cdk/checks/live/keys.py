@@ -20,7 +20,7 @@ from trainium_cdk.problems import KeyPath
 VOLUME_ACTIONS = (
     "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",
 )  # fmt: skip
-"""What starting an instance with an encrypted volume needs (EBS user guide, requirements for encryption, 2026-11)."""
+"""Permissions to start an instance with an encrypted volume (EBS user guide, requirements for encryption, 2026-11)."""
 GRANTED = (
     "CreateGrant Decrypt DescribeKey Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext ReEncryptFrom ReEncryptTo"
 )

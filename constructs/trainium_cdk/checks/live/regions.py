@@ -1,4 +1,4 @@
-"""Where nodes of an instance type can be had: what several regions offer, one row for each way of buying them."""
+"""Offers of regions for nodes of an instance type: one row for each way of buying them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _statuses(aws: Aws) -> dict[str, str]:
 
 
 def _closed(statuses: dict[str, str] | None, region: str) -> str:
-    """Why a region cannot be used; empty if it can, or that is not known."""
+    """Explain why a region cannot be used; empty if it can, or that is not known."""
     if statuses is None:
         return ""
     if region not in statuses:

@@ -175,7 +175,7 @@ def _again(notes: Object, now: float, is_now: str) -> bool:
 
 
 def _reason(workload: Object) -> str:
-    """Why Kueue gives it no quota now."""
+    """Return Kueue's reason for giving a Workload no quota now."""
     conditions = workload.get("status", {}).get("conditions") or []
     found = [c for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"]
     return str(found[0].get("message") or "") if found else ""

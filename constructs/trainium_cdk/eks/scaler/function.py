@@ -82,7 +82,7 @@ class ScalerSettings:
 
     @classmethod
     def read(cls, text: str) -> ScalerSettings:
-        """From JSON."""
+        """Read the settings from JSON."""
         data = json.loads(text)
         groups = tuple(
             observe.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))

@@ -31,7 +31,7 @@ EACH = "*"
 
 
 class ObjectKind(NamedTuple):
-    """Where the API has objects of a kind."""
+    """Kind of Kubernetes objects: its path in the API."""
 
     root: str
     folder: str
@@ -86,7 +86,7 @@ WORK = {
     "volcano job": ObjectKind("/apis/batch.volcano.sh/v1alpha1", "jobs", True),
     "PersistentVolumeClaim": ObjectKind(_CORE, "persistentvolumeclaims", True),
 }
-"""What keeps a namespace: jobs, ended ones too, as their records and logs would go; and the users' own claims."""
+"""Objects that keep a namespace: jobs, ended ones too, as their records and logs would go; and the users' own claims."""
 
 
 class Leaving:
@@ -147,7 +147,7 @@ class Leaving:
         return {"removed": self._removed, "stays": self._stays}
 
     def _user(self, kind: str, resource: Object) -> str:
-        """Who still uses an object; empty if no one does."""
+        """Return who still uses an object; empty if no one does."""
         name = name_of(resource)
         if kind == "ClusterQueue" and (jobs := self._running(name)):
             self._api.patch(_path(KINDS[kind], resource), {"spec": {"resourceGroups": without_quota(resource["spec"])}})

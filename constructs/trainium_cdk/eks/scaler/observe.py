@@ -49,7 +49,7 @@ _UNITS = (
 _DIGITS = 19
 """Most digits of a number of devices: Kubernetes accepts 1e999999999, and counts in 64 bits (apimachinery, pkg/api/resource/quantity.go)."""
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
-"""How the name of a zone begins: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
+"""Region in the name of a zone: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
 """EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
 _JOBS_LEAVE = _EKS_STOPS + dt.timedelta(minutes=5)
@@ -278,7 +278,7 @@ class ObservedCluster:
         )
 
     def why(self, name: str) -> str:
-        """Why a device of this node is broken."""
+        """Return why a device of this node is broken."""
         return next((broken(node) for node in self.joined.values() if node["metadata"]["name"] == name), "")
 
     def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str]]:
@@ -380,7 +380,7 @@ def ready(node: Object) -> bool:
 
 
 def broken(node: Object) -> str:
-    """Why a device of a node is broken, as EKS's agent says; empty if it does not."""
+    """Return why a device of a node is broken, from EKS's agent; empty if none is."""
     for one in node.get("status", {}).get("conditions", []):
         if one["type"] == _HARDWARE and one["status"] == "False":
             return str(one.get("message") or one.get("reason") or "a device is broken")
@@ -407,7 +407,7 @@ def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
 
 
 def closed(reservation: Object, now: float) -> str:
-    """Why a capacity reservation or block launches nothing now; empty if it does."""
+    """Explain why a capacity reservation or block launches nothing now; empty if it does."""
     id, state, end = reservation["CapacityReservationId"], reservation["State"], reservation.get("EndDate")
     block = reservation.get("ReservationType") == "capacity-block"
     what = f"capacity {'block' if block else 'reservation'} {id}"

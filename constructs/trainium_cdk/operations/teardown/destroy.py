@@ -17,7 +17,7 @@ from trainium_cdk.operations.teardown.survey import Client, KeptResource, Survey
 from trainium_cdk.text import counted, join_words
 
 ATTEMPTS = 3
-"""How often the stack's deletion is tried; what blocks it is deleted in between."""
+"""Attempts to delete the stack. Blocking resources are deleted in between."""
 _RELEASING = frozenset({"instance", "load balancer", "classic load balancer"})
 """Kinds whose network interfaces hold security groups and target groups for some minutes after their deletion."""
 _HELD = frozenset({"DependencyViolation", "ResourceInUse"})

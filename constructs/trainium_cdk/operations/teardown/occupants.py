@@ -68,7 +68,7 @@ def occupants(
 
 
 def lines(occupants: Iterable[Occupant]) -> Iterator[str]:
-    """Who loses what, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
+    """Describe lost jobs by owner, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
     for own, name in ((True, "yours"), (False, "of others")):
         mine = sorted((one for one in occupants if one.own is own), key=lambda one: one.owner)
         for owner, group in groupby(mine, key=lambda one: one.owner):

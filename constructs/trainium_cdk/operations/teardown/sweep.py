@@ -40,7 +40,7 @@ class Kind:
     find: Find
     delete: Delete
     before: bool = False
-    """Whether it may block the stack's deletion."""
+    """True if it may block the stack's deletion."""
 
 
 def find(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Leftover]:

@@ -68,7 +68,7 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ver
 
 
 def _names(objects: Mapping[str, Any]) -> dict[str, list[str]]:
-    """By kind, the names as readable text, each namespace in the place of `*` (`eks.owned.names_by_kind`)."""
+    """Return the names as readable text, by kind, each namespace in the place of `*` (`eks.owned.names_by_kind`)."""
     spaces = objects.get("*", ())
     found = {kind: [_words(name) for name in names] for kind, names in objects.items() if kind != "*"}
     return {kind: [each for name in names for each in _each(name, spaces)] for kind, names in found.items()}

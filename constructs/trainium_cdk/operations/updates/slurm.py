@@ -123,7 +123,7 @@ _DATABASE = "Scheduling.SlurmSettings.Database"
 
 
 def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:
-    """Why a change outside the cluster resource would break it: (meaning, advice); None if it would not."""
+    """Explain how a change outside the cluster resource would break it: (meaning, advice); None if it would not."""
     if type_name != "AWS::CloudFormation::Stack" or path != ("TemplateURL",):
         return None
     versions = [_VERSION.search(json.dumps(value)) for value in (old, new)]
@@ -147,7 +147,7 @@ def _configuration(properties: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _STOPPED = {"stop": "stopped", "stop-both": "stop-login"}
-"""What a verdict comes to while the fleet is stopped."""
+"""Verdicts while the fleet is stopped."""
 _UNSEEN: tuple[Level, str, str] = (
     "safe",
     "ParallelCluster does not see this change, and leaves the cluster as it is until something else of its configuration changes",

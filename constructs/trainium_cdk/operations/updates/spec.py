@@ -1,4 +1,4 @@
-"""Which property change makes CloudFormation replace a resource: from the database of the CDK's command line."""
+"""Property changes with which CloudFormation replaces a resource: from the database of the CDK's command line."""
 
 from __future__ import annotations
 
