@@ -75,7 +75,7 @@ def check_line(release: str, line: Mapping[str, Any], of: Line | None = None) ->
 
     Args:
         line: parameters and values, in the order of the line.
-        of: what the line is about. Default: what its first parameter names.
+        of: kind of the line. Default: by its first parameter.
     """
     kind = of or _kind(next(iter(line), ""))
     known = parameters(release, kind)
@@ -104,7 +104,7 @@ def check_together(
     Args:
         settings: all parameters of the cluster.
         line: the line that is judged.
-        of: what the line is about. Default: what its first parameter names.
+        of: kind of the line. Default: by its first parameter.
         accounting: whether the cluster has a slurmdbd.
     """
     kind = of or _kind(next(iter(line), ""))

@@ -271,7 +271,7 @@ def driver_fits(catalog: Catalog, driver: str, release: str, runtime: str | None
     """Return whether a driver is compatible with a release's runtime, and not older than AWS requires for this runtime.
 
     Args:
-        runtime: the one of an image for the release. Default: the release's.
+        runtime: runtime in an image for the release. Default: the release's.
 
     Raises:
         UnknownCatalogEntry: the release is not in the catalogue.

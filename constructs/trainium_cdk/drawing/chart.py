@@ -83,7 +83,7 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: s
     """Bars of time: for each row its name, and its parts with name, begin and end.
 
     Args:
-        x: what the axis shows.
+        x: title of the axis.
         unit: of begin and end.
 
     Raises:

@@ -90,7 +90,7 @@ class OwnedObjects(Construct):
 
     Args:
         objects: all objects that the stack has now, labelled.
-        after: what applies them.
+        after: resources that apply them.
         subnets: of the function. Default: the private subnets of the cluster's VPC.
     """
 

@@ -75,8 +75,8 @@ class Nodes:
     Attributes:
         at: key path of `resource`.
         queue_at: key path of `queue`.
-        queue: what names the zone and the capacity type.
-        resource: what names the instance type and the number of nodes; the same as `queue` where a queue has one type.
+        queue: queue or node group, with the zone and the capacity type.
+        resource: compute resource, with the instance type and the number of nodes; the same as `queue` where a queue has one type.
     """
 
     at: KeyPath

@@ -32,7 +32,7 @@ def problems_of(
     """One problem for each mistake, without errors that only follow from another one.
 
     Args:
-        model: what was validated.
+        model: the validated model.
         numbers: as they are written. Default: unknown.
     """
     details = error.errors()

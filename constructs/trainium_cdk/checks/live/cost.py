@@ -27,7 +27,7 @@ class Item:
     """An item that is charged by the hour.
 
     Attributes:
-        price: what its price is known by: an instance type, or a name of the service prices.
+        price: key of its price: an instance type, or a name of the service prices.
         idle: USD an hour while no job runs; None if the price is not known.
         full: USD an hour with all nodes; None if the price is not known.
     """

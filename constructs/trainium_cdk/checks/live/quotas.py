@@ -50,9 +50,9 @@ class QuotaUse:
         used: current use outside this stack.
         wanted: the maximum that this environment needs, in addition to what its own stack already uses.
         parts: `wanted` as text.
-        each: what one unit of the largest part needs, if lowering its number is a fix.
+        each: need of one unit of the largest part, if lowering its number is a fix.
         key: the key of that part.
-        running: what this stack's own parts use now; included in `wanted`.
+        running: current use by this stack's own parts; included in `wanted`.
         instead: another fix, as a setting to write; empty if there is none.
     """
 

@@ -391,7 +391,7 @@ def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cor
     """Return whether the node takes pods and announces all of its devices.
 
     Args:
-        cordoned: whether it was cordoned here, which then does not count.
+        cordoned: whether it was cordoned here; such a cordon does not count.
     """
     spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
     own = taints | ({_CORDONED} if cordoned else set())

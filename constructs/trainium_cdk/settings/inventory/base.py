@@ -46,7 +46,7 @@ class Part:
         count: how many there are while no job runs.
         most: how many there are at most.
         instance_type: empty for a service.
-        detail: what a service is, for its line in the cost.
+        detail: description of a service, for its line in the cost.
         price: the hourly price of a service, by its name in the catalogue's service prices; empty if it costs nothing.
         addresses: private IPv4 addresses of each.
         address_use: why each has several addresses.
@@ -54,7 +54,7 @@ class Part:
         volume_gib: root volume of each in GiB, charged apart from the machine; 0 if it is not counted.
         zones: the zones of the cluster in which it may be: its one `zone`, the first one, or each with all of them.
         zone: id of the one zone of Trainium nodes; None where there is none.
-        nodes: what describes Trainium nodes; None for other parts.
+        nodes: description of Trainium nodes; None for other parts.
     """
 
     name: str
