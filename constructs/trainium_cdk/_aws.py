@@ -38,38 +38,38 @@ def region(given: str | None = None) -> str | None:
     return given or os.environ.get("AWS_REGION") or None
 
 
-def client(service: str, at: str | None = None, **options: Any) -> Any:
+def client(service: str, region_name: str | None = None, **options: Any) -> Any:
     """A client of a service, with the usual credentials.
 
     Args:
-        at: region; default: as of `region`, else the configuration's.
+        region_name: region; default: as of `region`, else the configuration's.
         options: more of `boto3.client`.
     """
     import boto3
 
     make: Any = boto3.client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(at), **options)
+        return make(service, region_name=region(region_name), **options)
 
 
-def clients(at: str | None) -> Callable[[str], Any]:
+def clients(region_name: str | None) -> Callable[[str], Any]:
     """Service name -> client, each created once. They try again for long: for commands that change or read a whole stack."""
     from botocore.config import Config
 
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
-    return cache(lambda service: client(service, at, config=patient))
+    return cache(lambda service: client(service, region_name, config=patient))
 
 
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
-"""What every page and table says that was made there."""
+"""Text on every page and table from the sandbox."""
 _ASKED_FOR_JOBS = ("cloudformation", "ssm")
 
 
 def sandboxed() -> bool:
-    """Whether AWS is a program of this machine: an endpoint at a loopback address, by AWS_ENDPOINT_URL, its forms for single services,
-    or `endpoint_url` of the configuration. Nothing is sent."""
+    """Return whether AWS is a local emulator: any of its endpoints has a loopback address. Read AWS_ENDPOINT_URL, its forms for single services,
+    and `endpoint_url` of the configuration. Send nothing."""
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.session import get_session
 
@@ -85,7 +85,7 @@ def sandboxed() -> bool:
 
 
 def of_this_machine(url: str) -> bool:
-    """Whether a URL leads to a loopback address.
+    """Return whether a URL leads to a loopback address.
 
     >>> [of_this_machine(f"http://{host}") for host in ("127.0.0.1:4566", "localhost:4566", "[::1]:80", "ssm.us-east-1.amazonaws.com", "10.0.0.1")]
     [True, True, True, False, False]
@@ -116,7 +116,7 @@ def credentials_error(error: Exception) -> str:
 
 
 def failures() -> tuple[type[Exception], type[Exception]]:
-    """What boto3 raises, for `except`: errors that AWS reports, and all others."""
+    """Return boto3's exceptions, for `except`: errors that AWS reports, and all others."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     return ClientError, BotoCoreError

@@ -40,7 +40,7 @@ _STACKS: Mapping[str, Callable[[], Callable[..., cdk.Stack]]] = {
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which environment file the app takes.
+    """Choice of the environment file that the app takes.
 
     Attributes:
         file: as it was given; None for the defaults.

@@ -179,8 +179,8 @@ class TrnBootstrap(Checked):
         )
 
     def read_statements(self) -> list[iam.PolicyStatement]:
-        """What a node needs to fetch the scripts: to read the objects below their prefix, and this parameter. No node may write
-        there, whatever else it may do in the bucket: the scripts run as root on every node."""
+        """Return the statements that a node needs to fetch the scripts: read the objects below their prefix, and this parameter. No node may
+        write there, whatever else it may do in the bucket. The scripts run as root on every node."""
         objects = self.bucket.arn_for_objects(f"{PREFIX}*")
         return [
             allow(objects, "s3:GetObject", sid="NodeScripts"),
@@ -210,7 +210,7 @@ class TrnBootstrap(Checked):
 
 
 def _refuse_written_tokens(construct: Construct, written: Mapping[str, str]) -> None:
-    """What is written into a file is not filled in at deployment."""
+    """Refuse tokens in files for the nodes, because the deployment does not fill them in."""
     for name, text in written.items():
         if TOKEN in text:
             raise ValueError(

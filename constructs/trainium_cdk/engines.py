@@ -22,8 +22,8 @@ class Engine:
         title: in sentences.
         section: its key of the environment.
         stack: id of its stack in the app: `cdk deploy <stack>`.
-        queue_noun: what the environment names zone and capacity type for.
-        nodes_noun: what the environment names an instance type for.
+        queue_noun: noun for the part with a zone and a capacity type.
+        nodes_noun: noun for the part with an instance type.
     """
 
     name: str

@@ -57,11 +57,11 @@ class SettingsError(TrnError, ValueError):
         super().__init__("\n".join(source.describe(p) for p in self.problems))
 
 
-def similar(name: str, known: Sequence[str]) -> str | None:
+def similar(name: str, choices: Sequence[str]) -> str | None:
     """The known name that was probably meant."""
     import difflib  # slow, and seldom needed
 
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    return next(iter(difflib.get_close_matches(name, choices, n=1)), None)
 
 
 def meant_one_of(close: Sequence[str]) -> str:

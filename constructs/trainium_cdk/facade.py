@@ -96,7 +96,7 @@ class TrnEks(Checked):
     plugins: TrnPlugins
     """The software in the cluster. Grant permissions of jobs to it: `corpus.grant_read(trn.plugins)`."""
     scaler: TrnScaler | None
-    """What starts and stops the nodes."""
+    """The function that starts and stops the nodes."""
     bucket: s3.IBucket
     """Where jobs keep files."""
     access_role: iam.IRole

@@ -17,7 +17,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a check reports about one key of an environment, or about the account.
+    """Result of a check, about one key of an environment or about the account.
 
     Attributes:
         key: path of the key in the environment: `("network", "cidr")`; empty if no key is affected.
@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Source:
-    """Where an environment was read from: the file, the line of each key in it, and each number as it is written."""
+    """Source of an environment: the file, the line of each key in it, and each number as it is written."""
 
     # not compared: environments with the same content are equal, even if they were read from different files
     file: str = field(default="(defaults)", compare=False)

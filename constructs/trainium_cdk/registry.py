@@ -80,7 +80,7 @@ class TrnRegistry(Checked):
         self.repository: ecr.IRepository = repository
         """The repository, for any construct of the CDK."""
         self.uri = repository.repository_uri
-        """What an image's name begins with: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
+        """Prefix of an image's name: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
 
     def grant_pull(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity (a node's role) pull images."""
@@ -93,7 +93,7 @@ class TrnRegistry(Checked):
 
 @jsii.implements(IStableAnyProducer)
 class _Emptied:
-    """Whether ECR deletes the images too, decided when the template is written: the app may have changed the removal policy since."""
+    """Flag whether ECR deletes the images too, resolved with the template. The app may have changed the removal policy since."""
 
     def __init__(self, repository: ecr.CfnRepository) -> None:
         self._repository = repository

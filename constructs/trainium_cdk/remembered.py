@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class InUse:
-    """What `trn use` remembers.
+    """Selection that `trn use` remembers.
 
     Attributes:
         file: the environment file, absolute.
@@ -29,12 +29,12 @@ class InUse:
 
     @property
     def text(self) -> str:
-        """As it is stored: the file, then a line for each of the others."""
+        """Stored form: the file, then a line for each of the others."""
         return "\n".join((str(self.file), *(f"{name}={value}" for name, value in self._kept()), ""))
 
 
 def in_use() -> InUse | None:
-    """What the last `trn use` has chosen; None without one."""
+    """Read the selection of the last `trn use`; None without one."""
     try:
         file, *rest = place().read_text("utf-8").strip().splitlines()
     except (OSError, ValueError):

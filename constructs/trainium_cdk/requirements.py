@@ -1,4 +1,4 @@
-"""What pip installs for a user, as the lines that it reads on the cluster: of a requirements file, a pyproject.toml or a uv.lock.
+"""Requirements that pip installs for a user, as lines for the cluster: from requirements files, a pyproject.toml or a uv.lock.
 
 pip judges the lines, in `prepare` and before a Trainium node is paid for. Refused here is only what pip cannot see (a password in the text, a file
 that is not sent), and a plain requirement that `packaging`, the library of pip itself, does not take.
@@ -24,7 +24,7 @@ MAX_BYTES = 500_000
 EXAMPLE = "einops==0.8.1"
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""What pip replaces by a variable (pip's documentation, "Requirements File Format", 25.3)."""
+"""Variables in requirements that pip replaces (pip's documentation, "Requirements File Format", 25.3)."""
 _PASSWORD = re.compile(
     r"://[^/\s@:]*:[^/\s@]+@|(?<!ssh)://[^/\s@:]+@"
     r"|[?&]([^=&\s]*(token|secret|passw|signature|credential|auth)[^=&\s]*|(api_?|access_?)?key|sig)=[^&\s]",
@@ -63,7 +63,7 @@ class Requirements:
 
     @property
     def variables(self) -> list[str]:
-        """Those that pip replaces by a variable of the job."""
+        """Names of the job's variables that pip replaces."""
         return sorted({name for line in (*self.lines, *self.constraints) for name in _VARIABLE.findall(line)})
 
     @property
@@ -113,7 +113,7 @@ def path_in(line: str) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether an entry is one word of names, versions and extras alone, as `bootstrap/lib/settings.sh` takes them.
+    """Return whether an entry is one word of names, versions and extras alone, as `bootstrap/lib/settings.sh` takes them.
 
     >>> is_word("transformers[torch]>=4.40,<5"), is_word("peft @ git+https://h.org/peft"), is_word("--pre")
     (True, False, False)
@@ -261,7 +261,7 @@ def _dependencies(file: Path) -> list[str]:
 
 
 def _locked(file: Path) -> str:
-    """What uv has locked for the project, without what the cluster's environment has in its own version, and what only that needs."""
+    """Export the project's requirements from its uv.lock. Leave out packages that the cluster's environment has, and what only they need."""
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
         raise RequirementError(

@@ -57,7 +57,7 @@ class Text:
 
 
 def fix_of(model: type[BaseModel], key: str) -> str:
-    """What to write as a field of a model that is a text with a form, or may be; empty for another field."""
+    """Return the fix for a model's field that is or may be text with a form; empty for others."""
     field = model.model_fields.get(key)
     found = [one for one in field.metadata if isinstance(one, Text)] if field else []
     for kind in (field.annotation, *get_args(field.annotation)) if field else ():
@@ -80,13 +80,13 @@ def choices(annotation: Any) -> Iterator[Any]:
         yield type(None) if annotation is None else annotation
 
 
-def counted(number: int, one: str, several: str = "") -> str:
+def counted(number: int, noun: str, several: str = "") -> str:
     """A number with its noun, and with what depends on the number.
 
     >>> counted(1, "file"), counted(2000, "file"), counted(2, "address"), counted(0, "job runs", "jobs run")
     ('1 file', '2,000 files', '2 addresses', '0 jobs run')
     """
-    return f"{number:,} {one if number == 1 else several or one + ('es' if one.endswith('s') else 's')}"
+    return f"{number:,} {noun if number == 1 else several or noun + ('es' if noun.endswith('s') else 's')}"
 
 
 def join_words(items: Iterable[object], last: str = "and") -> str:

@@ -1,4 +1,4 @@
-"""What cdk-nag reports of our constructs and we can justify, acknowledged where it stands, with the reason."""
+"""Acknowledged cdk-nag findings of our constructs, each with its reason, where it occurs."""
 
 from __future__ import annotations
 

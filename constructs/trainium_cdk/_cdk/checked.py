@@ -118,7 +118,7 @@ def _made(kind: Callable[..., Any], values: Mapping[str, Any], name: str) -> Any
 
 
 def _takes_mapping(kind: Any) -> bool:
-    """Whether it is a struct of the CDK, or a settings model."""
+    """Return whether a type is a struct of the CDK or a settings model."""
     return isinstance(kind, type) and (issubclass(kind, BaseModel) or "__jsii_struct_bases__" in vars(kind))
 
 
@@ -157,7 +157,7 @@ def _named(kinds: Sequence[Any]) -> str:
 
 
 def _is_public(kind: Any) -> bool:
-    """Whether a user can name it: base classes of ours are no types to write."""
+    """Return whether users can name a type. They do not write our base classes."""
     if not isinstance(kind, type) or not kind.__module__.startswith("trainium_cdk"):
         return True
     homes = (sys.modules["trainium_cdk"], sys.modules["trainium_cdk.settings"])

@@ -33,6 +33,6 @@ def default_environment(scope: Construct, engine: str, env: cdk.Environment | No
 
 
 def chosen_software(environment: settings.Environment) -> settings.Bootstrap:
-    """What an environment's nodes install, with the release and the framework that fit all of its clusters."""
+    """Return the software of an environment's nodes, with the release and the framework that fit all of its clusters."""
     chosen = {"neuron_release": environment.release.version, "framework": environment.framework}
     return environment.bootstrap.model_copy(update=chosen)

@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=Settings)
 
 @dataclass(frozen=True)
 class Described:
-    """What arguments of a construct describe, as a part of an environment.
+    """Arguments of a construct, described as a part of an environment.
 
     Attributes:
         construct: whose arguments they are.
@@ -77,7 +77,7 @@ class Described:
             raise self._error(found)
 
     def found(self, environment: Environment, rules: Iterable[Rule]) -> list[Problem]:
-        """What rules find, by the rules' names."""
+        """Run rules and return the problems of these arguments, each with its rule's name."""
         found = [replace(problem, rule=rule_id(rule)) for rule in rules for problem in rule(environment)]
         ours = [p for p in found if self.engine is None or p.engine in {None, self.engine}]
         return [p for p in ours if p.key == ("region",) or self._at(p.key)]
@@ -157,7 +157,7 @@ def describe_slurm(
 
 
 def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:
-    """What is wrong with each of some tags. Tokens are not checked, nor how many tags there are."""
+    """Return the problems of each tag. Tokens are not checked, nor how many tags there are."""
     described = Described(construct, {("tags",): "tags"})
     try:
         found = described.found(described.environment(tags=known(tags)), (reserved_tags,))

@@ -120,8 +120,8 @@ def training_template(
 
 
 def names_group(scope: Construct, reservation: str | None) -> bool:
-    """Whether a reservation is the ARN of a resource group of reservations. Of tokens, those are that resolve to the attribute `Arn` of a
-    resource, or to a text with the ARN of a group; any other is an id."""
+    """Return whether a reservation is the ARN of a resource group of reservations. A token counts if it resolves to a resource's attribute
+    `Arn`, or to text with a group's ARN. Any other token is an id."""
     if reservation is None or is_group(reservation):
         return reservation is not None
     if not Token.is_unresolved(reservation):
@@ -132,7 +132,7 @@ def names_group(scope: Construct, reservation: str | None) -> bool:
 
 
 def groups_among(scope: Construct, reservations: Iterable[str | None]) -> frozenset[str]:
-    """Those that are ARNs of resource groups."""
+    """Return the reservations that are ARNs of resource groups."""
     return frozenset(one for one in reservations if one and names_group(scope, one))
 
 

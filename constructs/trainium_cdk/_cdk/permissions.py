@@ -16,7 +16,7 @@ from trainium_cdk.outputs.contract import CODE, JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
 PULL_THROUGH = ("ecr:BatchImportUpstreamImage", "ecr:CreateRepository")
-"""What the first pull through an ECR pull-through cache needs beside the permissions to pull (ECR user guide, pull-through-cache-iam, 2026-11)."""
+"""Permissions for the first pull through an ECR pull-through cache, beside those to pull (ECR user guide, pull-through-cache-iam, 2026-11)."""
 
 
 def allow(

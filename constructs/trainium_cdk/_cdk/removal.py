@@ -1,4 +1,4 @@
-"""What `cdk destroy` does with data."""
+"""Removal policies: the effect of `cdk destroy` on data."""
 
 from __future__ import annotations
 

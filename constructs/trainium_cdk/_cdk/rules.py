@@ -25,8 +25,7 @@ def fail_synthesis(construct: Construct, texts: list[str]) -> None:
 
 
 def unresolved(value: object) -> bool:
-    """Whether a value is a CDK token or another placeholder, or holds one. (The CDK's own check sends a message to Node for each
-    value.)"""
+    """Return whether a value is or holds a CDK token or another placeholder. (The CDK's own check sends a message to Node for each value.)"""
     if isinstance(value, str):
         return any(mark in value for mark in _PLACEHOLDERS)
     if isinstance(value, int | float):

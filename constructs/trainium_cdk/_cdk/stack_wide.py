@@ -12,7 +12,7 @@ T = TypeVar("T", bound=IConstruct)
 
 
 def kept_with(owner: IConstruct, what: str) -> dict[str, Any]:
-    """What this library keeps of a construct, by name, for as long as the construct lives: the CDK's Node process need not be asked again."""
+    """Return the values that this library keeps with a construct under a name. They save repeated requests to the CDK's Node process."""
     found: dict[str, Any] = vars(owner).setdefault(f"_trn_{what}", {})
     return found
 

@@ -64,7 +64,7 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
 
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
-    """What must exist before resources in the subnets reach the internet or AWS's endpoints."""
+    """Return the constructs that must exist before resources in the subnets reach the internet or AWS's endpoints."""
     return [subnet.internet_connectivity_established for subnet in subnets]
 
 

@@ -41,7 +41,7 @@ class InheritedTags(Construct):
 
     @property
     def tags(self) -> TagManager:
-        """Where the CDK adds them."""
+        """Return the manager to which the CDK adds tags."""
         return self._manager
 
     @property
@@ -51,7 +51,7 @@ class InheritedTags(Construct):
 
     @property
     def added(self) -> dict[str, str]:
-        """Those that `Tags.of` gave; CloudFormation gives those of the stack to every resource."""
+        """Tags that `Tags.of` added. CloudFormation gives the stack's own tags to every resource."""
         return {k: v for k, v in self._manager.tag_values().items() if self._first.get(k) != v}
 
     def validate(self) -> list[str]:

@@ -22,8 +22,8 @@ class RulesPlugin:
         source: the file of the environment.
     """
 
-    def __init__(self, found: Mapping[cdk.Stack, Sequence[Problem]], source: Source):
-        self._found = {stack.node.path: tuple(problems) for stack, problems in found.items()}
+    def __init__(self, by_stack: Mapping[cdk.Stack, Sequence[Problem]], source: Source):
+        self._found = {stack.node.path: tuple(problems) for stack, problems in by_stack.items()}
         self._source = source
 
     @property

@@ -27,7 +27,7 @@ class Addon(Fact):
     ]
     """Add-on version by Kubernetes version. If none is known, EKS uses its default."""
     before_nodes: bool
-    """Whether it must be installed before the first node joins."""
+    """True if it must be installed before the first node joins."""
     service_account: str | None = None
     """The service account that needs AWS permissions (EKS Pod Identity)."""
     namespace: str | None = None
@@ -53,7 +53,7 @@ class PodAddresses(Fact):
 
     minimum: int
     warm: int
-    """How many more it allocates when pods start."""
+    """Number of further addresses that it allocates when pods start."""
 
 
 class Chart(Fact):

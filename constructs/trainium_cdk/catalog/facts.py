@@ -14,7 +14,7 @@ HttpsUrl = Annotated[
         "https://mirror.example.com/simple",
     ),
 ]
-"""What the nodes' settings take (bootstrap/lib/settings.sh), too."""
+"""URL that the nodes' settings take, too (bootstrap/lib/settings.sh)."""
 
 
 class Fact(BaseModel):

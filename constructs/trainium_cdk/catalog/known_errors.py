@@ -14,7 +14,7 @@ from trainium_cdk.catalog.lookup import read
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
 _STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
-"""How the Neuron runtime, and what calls it, print the number of a status."""
+"""Form of a status number in the output of the Neuron runtime and its callers."""
 
 
 class KnownError(BaseModel):
@@ -58,13 +58,13 @@ class KnownError(BaseModel):
 
 @cache
 def known_errors() -> tuple[KnownError, ...]:
-    """Those of stacks, nodes and schedulers, in their order: the first whose pattern is in a line counts."""
+    """Return the known errors of stacks, nodes and schedulers, in order. The first whose pattern is in a line counts."""
     return tuple(KnownError(**entry) for entry in read("known_errors")["errors"])
 
 
 @cache
 def job_errors() -> tuple[KnownError, ...]:
-    """Those of a job's log, in their order."""
+    """Return the known errors of a job's log, in order."""
     data = read("job_errors")
     return tuple(_of_job(entry, data["nrt_status"]) for entry in data["errors"]) + known_errors()
 

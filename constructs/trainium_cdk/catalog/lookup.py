@@ -82,7 +82,7 @@ Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
 
 
 class PriceSource(Fact):
-    """Where prices come from.
+    """Source of prices.
 
     Attributes:
         date: the day on which they were published, or read if that is not known.
@@ -128,11 +128,11 @@ CALCULATOR = "see https://calculator.aws/"
 BLOCK = "a capacity block's price"
 
 
-def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
+def describe_sum(known_sum: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
     """A sum of prices for people. If a part is unknown, so is the sum.
 
     Args:
-        known: sum of the known parts.
+        known_sum: sum of the known parts.
         missing: the parts whose price is not known.
 
     >>> describe_sum(9.216, [])
@@ -142,11 +142,11 @@ def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour"
     >>> describe_sum(0.0, ["NAT gateway", "head node"])
     'unknown (no price of NAT gateway and head node; see https://calculator.aws/)'
     """
-    total = f"{known:,.2f} {unit}".strip()
+    total = f"{known_sum:,.2f} {unit}".strip()
     if not missing:
         return total
     named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
-    parts = [f"known so far: {total}"] if known else []
+    parts = [f"known so far: {total}"] if known_sum else []
     return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', CALCULATOR])})"
 
 
@@ -204,8 +204,7 @@ class Catalog(Fact):
     torchtitan: dict[str, TorchTitanPreset]
 
     def __hash__(self) -> int:
-        """By identity, so that results for a catalogue can be cached. `load` returns the same object for the same
-        overrides."""
+        """Return the identity, so that results for a catalogue can be cached. `load` returns the same object for the same overrides."""
         return id(self)
 
     @classmethod
@@ -224,7 +223,7 @@ class Catalog(Fact):
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
 
     def recommended(self, instance: str) -> Recommendation | None:
-        """What AWS recommends for nodes of an instance type, or of a family; None for a family that no source names."""
+        """Return AWS's recommendation for nodes of an instance type, or of a family; None for a family without a source."""
         family = self.instances[instance].family if instance in self.instances else instance
         return next((r for of in (instance, family) for r in self.recommendations if of in r.only), None)
 
@@ -273,8 +272,8 @@ class Catalog(Fact):
         return self.prices.get(region, {}).get(instance)
 
     def price_source(self, name: str, region: str) -> PriceSource | None:
-        """Where the price of an instance type, or of a service by its name, comes from; None if the catalogue has none, or an
-        environment file has given it."""
+        """Return the source of the price of an instance type, or of a service by its name. None if the catalogue has none, or an environment file
+        has given it."""
         return self.price_sources.get(region, {}).get(name)
 
     def describe_price(self, instance: str, region: str) -> str:

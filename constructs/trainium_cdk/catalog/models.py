@@ -24,7 +24,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def within(version: str, first: str, before: str) -> bool:
-    """Whether a version is from `first` on, and before `before`; an end that is empty is open."""
+    """Return whether a version is from `first` on, and before `before`. An empty end is open."""
     at = numbers(version)
     return (not first or at >= numbers(first)) and (not before or at < numbers(before))
 
@@ -141,7 +141,7 @@ class NeuronRelease(Fact):
 
 
 class TrainingImage(Fact):
-    """What a published training image contains."""
+    """Contents of a published training image."""
 
     framework: FrameworkName
     python: PythonVersion
@@ -186,7 +186,7 @@ class Notice(Statement):
 
 
 class Recommendation(Fact):
-    """What AWS recommends for training on some instance types: the defaults of their nodes."""
+    """AWS's recommendation for training on some instance types: the defaults of their nodes."""
 
     only: tuple[str, ...] = Field(alias="for", min_length=1, description="instance families, or single types")
     framework: FrameworkName

@@ -1,4 +1,4 @@
-"""What the pods of an EKS cluster request, and what its nodes have for pods. CPU in thousandths of a core, memory in MiB."""
+"""Requests of an EKS cluster's pods, and the room of its nodes. CPU in thousandths of a core, memory in MiB."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Room(NamedTuple):
 
 
 class Cores(Fact):
-    """What is kept of some cores. `cores`: how many; None for all others."""
+    """Share of some cores that a node keeps for itself. `cores`: their number; None for all others."""
 
     cores: int | None = None
     percent: float
 
 
 class Kept(Fact):
-    """What a node keeps for itself."""
+    """CPU and memory that a node keeps for itself."""
 
     cpu: tuple[Cores, ...]
     memory: int
@@ -119,7 +119,7 @@ class PodFacts(Fact):
         return tuple(pod for pod in self.pods if pod.nodes in where and set(pod.of) <= set(parts))
 
     def allocatable(self, machine: Machine, *, hugepages: int = 0) -> Room:
-        """What a node has for pods.
+        """Return the room that a node has for pods.
 
         Args:
             hugepages: MiB that the node keeps as huge pages, which are not counted as memory.

@@ -33,11 +33,11 @@ _OUTCOMES = {
     "nodes": "slurmd of Slurm {} stops on the nodes",
     "depends": "else the controller of Slurm {} stops",
 }
-"""What comes of a value, by its word in the data."""
+"""Consequence of a value, by its word in the data."""
 
 
 class Wrong(NamedTuple):
-    """Why Slurm would stop at a parameter, or not use it.
+    """Fault of a parameter: Slurm would stop at it, or not use it.
 
     Attributes:
         name: the parameter.
@@ -75,7 +75,7 @@ def check_line(release: str, line: Mapping[str, Any], of: Line | None = None) ->
 
     Args:
         line: parameters and values, in the order of the line.
-        of: what the line is about. Default: what its first parameter names.
+        of: kind of the line. Default: by its first parameter.
     """
     kind = of or _kind(next(iter(line), ""))
     known = parameters(release, kind)
@@ -99,12 +99,12 @@ def check_line(release: str, line: Mapping[str, Any], of: Line | None = None) ->
 def check_together(
     release: str, settings: Mapping[str, Any], line: Mapping[str, Any], of: Line | None = None, *, accounting: bool
 ) -> Iterator[Wrong]:
-    """What Slurm does not take in a line because of others, because there is no accounting, or unless a file is there.
+    """Find values that Slurm does not take in a line: beside others, without accounting, or without a file.
 
     Args:
         settings: all parameters of the cluster.
         line: the line that is judged.
-        of: what the line is about. Default: what its first parameter names.
+        of: kind of the line. Default: by its first parameter.
         accounting: whether the cluster has a slurmdbd.
     """
     kind = of or _kind(next(iter(line), ""))
@@ -130,7 +130,7 @@ def unjudged(release: str, line: Mapping[str, Any], of: Line | None = None) -> l
 
 
 def _kind(first: str) -> Line:
-    """What a line is about, by the name of its first parameter."""
+    """Return the kind of a line, by the name of its first parameter."""
     return next((line for line in get_args(Line) if line.lower() == first.lower()), "SlurmConf")
 
 
@@ -170,7 +170,7 @@ def _unparsed(value: str) -> tuple[str, str]:
 
 
 def _unusable(release: str, entry: Mapping[str, Any], value: str) -> tuple[str, str, bool] | None:
-    """Why a value, or a part of a list, is none that a parameter has: (reason, fix, whether the controller stops)."""
+    """Explain why a parameter cannot have a value, or a part of a list: (reason, fix, whether the controller stops)."""
     outcome, number = entry.get("outcome", "refused"), _number(value)
     result, stops = _result(outcome, release), outcome == "refused"
     if number is not None and not entry.get("least", number) <= number <= entry.get("most", number):
@@ -199,7 +199,7 @@ def _result(outcome: str, release: str) -> str:
 
 
 def _number(text: str) -> int | None:
-    """As the C library reads it: also 0x10, and 010 with base 8."""
+    """Read a number like the C library: also 0x10, and 010 with base 8."""
     base = 16 if text.lower().startswith("0x") else 8 if text.startswith("0") and len(text) > 1 else 10
     try:
         return int(text, base)

@@ -1,4 +1,4 @@
-"""Whether versions are compatible: one rule for the checks, the defaults and the submission of jobs.
+"""Compatibility of versions: one rule for the checks, the defaults and the submission of jobs.
 
 >>> from trainium_cdk.catalog import Catalog, Stack, evaluate, nearest
 >>> catalog = Catalog.load()
@@ -52,7 +52,7 @@ class Stack:
 
     @property
     def installed(self) -> bool:
-        """Whether the release's packages are installed on the nodes' system; else jobs bring them in a container image."""
+        """True if the release's packages are installed on the nodes' system. Otherwise jobs bring them in a container image."""
         return self.system != NODE_SYSTEM
 
     @classmethod
@@ -134,7 +134,7 @@ class Verdict:
 
 @lru_cache(maxsize=4096)
 def evaluate(catalog: Catalog, stack: Stack) -> Verdict:
-    """Whether the versions of a stack are compatible.
+    """Judge whether the versions of a stack are compatible.
 
     Raises:
         UnknownCatalogEntry: the release is not in the catalogue.
@@ -207,7 +207,7 @@ def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
 
 @dataclass(frozen=True)
 class Need:
-    """What one engine requires of a release.
+    """Requirements of one engine for a release.
 
     Attributes:
         system: operating system that the release's packages are installed on; empty where jobs bring them in a container image.
@@ -268,10 +268,10 @@ def choose(
 
 
 def driver_fits(catalog: Catalog, driver: str, release: str, runtime: str | None = None) -> bool:
-    """Whether a driver is compatible with the runtime of a release, and not older than AWS wants it for this runtime.
+    """Return whether a driver is compatible with a release's runtime, and not older than AWS requires for this runtime.
 
     Args:
-        runtime: the one of an image for the release. Default: the release's.
+        runtime: runtime in an image for the release. Default: the release's.
 
     Raises:
         UnknownCatalogEntry: the release is not in the catalogue.

@@ -1,4 +1,4 @@
-"""Where alarms are sent."""
+"""Rules for the topics of alarms."""
 
 from __future__ import annotations
 

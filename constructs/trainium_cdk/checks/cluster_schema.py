@@ -41,7 +41,7 @@ def schema() -> dict[str, Any]:
 
 
 def schema_faults(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What ParallelCluster's schema refuses in a cluster configuration; `key` is the path in it."""
+    """Find faults in a cluster configuration by ParallelCluster's schema. `key` is the path in the configuration."""
     for fault in _validator().iter_errors(config):
         yield from _worded(fault)
 
@@ -72,12 +72,12 @@ def slurm_faults(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
     settings = {name: value for line in own for name, value in line.items()}
     accounting = bool(slurm.get("Database") or slurm.get("ExternalSlurmdbd"))
 
-    def judged(at: KeyPath, line: Any, of: Line | None = None) -> Iterator[Problem]:
+    def judged(path: KeyPath, line: Any, of: Line | None = None) -> Iterator[Problem]:
         if isinstance(line, Mapping) and line:
             alone = check_line(release, line, of)
             together = check_together(release, settings, line, of, accounting=accounting)
             for wrong in [alone] if alone else together:
-                yield slurm_problem(at, wrong, line)
+                yield slurm_problem(path, wrong, line)
 
     for i, line in enumerate(own):
         yield from judged((*_OWN, i), line)

@@ -27,7 +27,7 @@ SERVICE_PREFIXES = range(12, 25)
 EFA_ONLY_CNI = (1, 18, 5)
 """The first release of the VPC CNI that ignores EFA-only interfaces."""
 KUBE_PROXY_BEHIND = 3
-"""How many minor versions kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
+"""Minor versions by which kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
 TAGS = 1700
 """Characters of tags, each with 22 of JSON, that fit into the template of 250 resources (CloudFormation quotas: 1 MB)."""
 _AT: KeyPath = ("eks",)

@@ -33,7 +33,7 @@ class StartedPod(NamedTuple):
 
 
 class SystemPods(NamedTuple):
-    """What system nodes must hold: pods of each node, pods of which there are some in all, and the pods that `trn` starts."""
+    """Pods that system nodes must hold: pods of each node, a fixed number for the cluster, and pods `trn` starts."""
 
     own: tuple[Pod, ...]
     shared: tuple[Pod, ...]
@@ -94,7 +94,7 @@ def _without_room(asked: SystemPods, kind: Machine, nodes: int) -> tuple[Started
 
 
 def placed(free: Sequence[Room], wanted: Room, kind: Machine) -> list[Room]:
-    """What nodes have left with one more pod, on the emptiest of those that hold it, as the scheduler does by default; empty if none does."""
+    """Return the nodes' room with one more pod; empty if none holds it. Like the default scheduler, choose the emptiest node that holds it."""
     able = [i for i, node in enumerate(free) if node.holds(wanted)]
     if not able:
         return []

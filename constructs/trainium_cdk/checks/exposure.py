@@ -1,4 +1,4 @@
-"""What an environment would open to more than its jobs need. The same rules hold on every engine that has the key."""
+"""Exposure: access that an environment would open beyond its jobs' needs. The same rules hold on every engine that has the key."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ RULES = Rules()
 
 
 def missing_endpoints(env: Environment, needed: Iterable[str], *, engine: str, who: str = "nodes") -> Iterator[Problem]:
-    """What a new network without a NAT gateway lacks, of what a cluster needs."""
+    """Find the endpoints that a cluster needs and a new network without a NAT gateway lacks."""
     if env.network.existing or env.network.nat != "none":
         return
     if missing := sorted(set(needed) - set(env.network.interface_endpoints)):

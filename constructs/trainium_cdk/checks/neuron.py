@@ -169,7 +169,7 @@ def _place(env: Environment, cluster: Inventory, part: str) -> tuple[KeyPath, st
 
 
 def _recommended(env: Environment, stack: Stack) -> Stack | None:
-    """What AWS recommends for the nodes, where the file names no other framework and it works there; on Slurm with the fewest changes."""
+    """Return the stack that AWS recommends for the nodes, with the fewest changes. None if it does not work, or the file names a framework."""
     of = [env.catalog.recommended(family) for family in stack.families]
     if env.bootstrap.framework is not None:
         return None
@@ -184,7 +184,7 @@ def _recommended(env: Environment, stack: Stack) -> Stack | None:
 
 
 def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | None) -> str:
-    """What to write for the nearest stack that works."""
+    """Return the fix that leads to the nearest stack that works."""
     if better is None:
         if len(stack.families) > 1:
             return f"put {join_words(sorted(stack.families))} into separate environments: no release supports training on all of them"

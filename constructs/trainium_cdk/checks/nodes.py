@@ -41,7 +41,7 @@ def service_node_type(env: Environment) -> Iterator[Problem]:
 
 
 def is_arm(instance_type: str) -> bool:
-    """Whether a type has the architecture arm64, by its name."""
+    """Return whether a type has the architecture arm64, by its name."""
     return bool(_ARM.match(instance_type.partition(".")[0]))
 
 

@@ -102,7 +102,7 @@ def controlled_override(env: Environment) -> Iterator[Problem]:
 
 
 def _unsafe(env: Environment) -> Iterator[Problem]:
-    """What only the overrides add. Other settings have their own rules."""
+    """Find faults that only the overrides add. Other settings have their own rules."""
     config, before = rendered(env), faults(_without_overrides(env))
     for fault in faults(config):
         if fault not in before:
@@ -110,7 +110,7 @@ def _unsafe(env: Environment) -> Iterator[Problem]:
 
 
 def _refused(env: Environment) -> Iterator[Problem]:
-    """What ParallelCluster's schema or Slurm refuses in the overrides. A release that is newer than the schema may know more."""
+    """Find values in the overrides that ParallelCluster's schema or Slurm refuses. A release newer than the schema may accept more."""
     overrides, config, facts = env.pcluster.overrides, rendered(env), env.catalog.parallelcluster
     before = [*schema_faults(_without_overrides(env))]
     newer = numbers(env.parallelcluster_version) > numbers(facts.default)
@@ -125,7 +125,7 @@ def _refused(env: Environment) -> Iterator[Problem]:
 
 
 def _controlled(env: Environment) -> Iterator[Problem]:
-    """What has a setting, or cannot be set. A value that is the stack's own is neither."""
+    """Find overrides of keys that have a setting, or cannot be set. The stack's own values are allowed."""
     overrides, ours = env.pcluster.overrides, _without_overrides(env)
     for pattern in (*CANNOT, *CONTROLLED):
         for path in _places(overrides, pattern.split(".")):
@@ -223,8 +223,8 @@ def _policies(env: Environment) -> Iterator[Problem]:
 
 
 def _beyond_the_role(env: Environment) -> Iterator[Problem]:
-    """What ParallelCluster's function has no right to: its default role reaches roles below /parallelcluster/, and buckets of its name
-    (policies of its provider's template, aws-parallelcluster 3.16.1)."""
+    """Find overrides for which ParallelCluster's function has no permission. Its default role reaches roles below /parallelcluster/, and buckets
+    of its name (policies of its provider's template, aws-parallelcluster 3.16.1)."""
     if env.pcluster.provider.role or env.pcluster.provider.policies:
         return
     overrides = env.pcluster.overrides
@@ -299,14 +299,14 @@ def _in_cpu_queue(env: Environment, path: Path) -> bool:
 
 
 def _same(overrides: Any, ours: Any, path: Path) -> bool:
-    """Whether the value at a path without lists is the stack's own."""
+    """Return whether the value at a path without lists is the stack's own."""
     for step in path:
         ours = ours.get(step) if isinstance(ours, Mapping) else None
     return ours is not None and ours == _at(overrides, path)
 
 
 def _of_a_new_item(env: Environment, path: Path) -> bool:
-    """Whether a path is in a queue, a pool or a compute resource that the settings do not have."""
+    """Return whether a path is in a queue, a pool or a compute resource that the settings do not have."""
     overrides = env.pcluster.overrides
     return any(
         isinstance(step, int) and path[i - 1] in {"SlurmQueues", "Pools", "ComputeResources"}

@@ -26,7 +26,7 @@ _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.con
 _TAG = re.compile(r"([\w.:/=+\-@]|[^\S\t-\r\x1c-\x1f\x85])*")
 """Letters, digits, some signs and Unicode's spaces, of which line breaks and tabs are none."""
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
-"""How the names of regions begin, and the partition that they are in; all others are in `aws`."""
+"""Prefixes of regions' names, and their partitions; all others are in `aws`."""
 RULES = Rules()
 
 
@@ -84,7 +84,7 @@ def unknown_system(env: Environment) -> Iterator[Problem]:
 
 
 def _works_on(env: Environment, system: str) -> bool:
-    """Whether the environment's nodes would work with another operating system."""
+    """Return whether the environment's nodes would work with another operating system."""
     other = env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"os": system})})
     try:
         release = other.release
@@ -274,7 +274,7 @@ def hidden_jobs(env: Environment) -> Iterator[Problem]:
 
 
 def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) -> Iterator[Problem]:
-    """What ParallelCluster does not let a line of slurm.conf have, whatever Slurm knows."""
+    """Find parameters in a line of slurm.conf that ParallelCluster refuses, even if Slurm accepts them."""
     for name, value in line.items():
         key = (*at, name)
         if len(line) == 1 and name.lower() in denied:

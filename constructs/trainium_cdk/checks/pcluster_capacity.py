@@ -1,4 +1,4 @@
-"""How ParallelCluster finds reserved capacity and placement groups."""
+"""Rules for reserved capacity and placement groups on ParallelCluster."""
 
 from __future__ import annotations
 

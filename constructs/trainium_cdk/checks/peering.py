@@ -96,8 +96,7 @@ def _peers(env: Environment) -> Iterator[tuple[KeyPath, Peering]]:
 
 
 def _other_account(env: Environment, peer: Peering) -> bool:
-    """Whether the peer is in another account. If the environment's account is not set, a peer's account counts as
-    another one."""
+    """Return whether the peer is in another account. If the environment has no account, an account of the peer counts as another one."""
     return peer.account is not None and peer.account != env.account
 
 

@@ -1,4 +1,4 @@
-"""Who may use a cluster: roles and users, by their complete ARNs."""
+"""Principals that may use a cluster: roles and users, by their complete ARNs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def user_without_path(env: Environment) -> Iterator[Problem]:
 
 
 def _may_be_sso(pattern: str) -> bool:
-    """Whether a pattern is meant for names of Identity Center's roles: what stands before its first `*` says so."""
+    """Return whether a pattern is meant for names of Identity Center's roles. The text before its first wildcard decides."""
     begin = pattern.partition("*")[0].partition("?")[0]
     return begin.startswith(SSO_NAME) or (begin.startswith("AWSReserved") and SSO_NAME.startswith(begin))
 

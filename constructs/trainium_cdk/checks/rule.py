@@ -88,9 +88,9 @@ def zoned(env: Environment) -> Iterator[tuple[KeyPath, QueueSettings, Inventory]
             yield at, queue, cluster
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, names: Iterable[str]) -> str:
     """The known name that was probably meant, or all known names, for use in a fix."""
-    choices = sorted(known)
+    choices = sorted(names)
     return similar(name, choices) or join_words(choices, "or")
 
 

@@ -17,7 +17,7 @@ _AT: KeyPath = ("SharedStorage",)
 
 
 def in_overrides(environment: Environment) -> Iterator[Problem]:
-    """What is said about file systems in `pcluster.overrides`; keys are paths in it."""
+    """Check the file systems in `pcluster.overrides`. Keys of problems are paths in the overrides."""
     overrides = environment.pcluster.overrides
     if "SharedStorage" not in overrides:
         return
@@ -44,7 +44,7 @@ def _settings(env: Environment) -> dict[str, str]:
 
 
 def _of_ours(at: KeyPath, item: Mapping[str, Any], setting: str) -> Iterator[Problem]:
-    """Where it is mounted is also told to the node scripts, which wait for it there."""
+    """Check overrides of the stack's own file system. The node scripts also get its mount directory, and wait for it there."""
     own = setting.endswith("[]")
     for key, value in item.items():
         if key == "MountDir":

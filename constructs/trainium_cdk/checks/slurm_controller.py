@@ -25,7 +25,7 @@ _NOISE = re.compile(r"specified more than once|gettimeofday|Unable to process|Ma
 
 
 def ask(environment: Environment, engine: str) -> str:
-    """What the slurmctld that TRN_SLURMCTLD names, or that of PATH, says of the environment's lines; empty if there are none.
+    """Return slurmctld's answer to the environment's lines; empty without lines. TRN_SLURMCTLD names the program. Default: the one on PATH.
 
     It runs at most five seconds, in a temporary folder, as the current user, and listens on 127.0.0.1 alone.
     """
@@ -58,7 +58,7 @@ def ask(environment: Environment, engine: str) -> str:
 
 
 def _answer(program: str, folder: Path, lines: list[str]) -> str:
-    """Whether it starts, and if not, the last lines of its log."""
+    """Start slurmctld and describe the result: it starts, is not ready in time, or stops with these last errors."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

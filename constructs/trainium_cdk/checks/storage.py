@@ -14,7 +14,7 @@ RULES = Rules()
 
 
 def _overlap(a: str, b: str) -> bool:
-    """Whether one directory is the other, or in it."""
+    """Return whether one directory is the other, or in it."""
     return PurePosixPath(a).is_relative_to(b) or PurePosixPath(b).is_relative_to(a)
 
 
@@ -67,7 +67,7 @@ _ASSETS = re.compile(r"cdk-[a-z0-9]{1,10}-assets-\d{12}-[a-z0-9-]+")
 
 
 def assets_bucket(name: str) -> bool:
-    """Whether this is the name of a bucket that `cdk bootstrap` creates, with any qualifier.
+    """Return whether this is the name of a bucket that `cdk bootstrap` creates, with any qualifier.
 
     >>> assets_bucket("cdk-hnb659fds-assets-111122223333-us-east-1")
     True

@@ -45,7 +45,7 @@ def _status(cloudformation: Any, stack: str) -> str | None:
 
 
 def _ours(cloudformation: Any, stack: str, name: str) -> bool:
-    """Whether the cluster already belongs to this stack."""
+    """Return whether the cluster already belongs to this stack."""
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
     found = [r for page in pages for r in page["StackResourceSummaries"] if r.get("PhysicalResourceId") == name]
     return any(r["ResourceType"] == "Custom::PclusterCluster" for r in found)

@@ -68,7 +68,7 @@ def _empty(s3: Any, bucket: str) -> None:
 
 
 def _delete(s3: Any, bucket: str, objects: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """What could not be deleted. S3 tells of a single object, too, that it takes no more requests for a while: those are tried again."""
+    """Delete objects, and return the errors of the rest. Retry while S3 takes no more requests, even for a single object."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""What CloudFormation requests of a custom resource, and the response."""
+"""Request of CloudFormation to a custom resource, and the response."""
 
 from __future__ import annotations
 

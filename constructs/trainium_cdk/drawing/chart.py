@@ -83,7 +83,7 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: s
     """Bars of time: for each row its name, and its parts with name, begin and end.
 
     Args:
-        x: what the axis shows.
+        x: title of the axis.
         unit: of begin and end.
 
     Raises:
@@ -169,7 +169,7 @@ def number(value: float, among: Sequence[float] = ()) -> str:
 
 
 def _power(value: float) -> int:
-    """Of ten, of its first digit."""
+    """Return the power of ten of a number's first digit."""
     return math.floor(math.log10(abs(value)))
 
 

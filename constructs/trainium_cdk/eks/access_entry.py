@@ -66,7 +66,7 @@ def access_entry(
 def entry_of_function(
     owner: IConstruct, scope: Construct, *, cluster_name: str, role: AnyRole, group: str
 ) -> eks.CfnAccessEntry:
-    """For a function with permissions of one Kubernetes group alone, which the plug-ins bind."""
+    """Return the access entry of a function with permissions of one Kubernetes group alone, which the plug-ins bind."""
     return _granted(owner, scope, "Access", cluster_name, role, [group], {})
 
 

@@ -163,7 +163,7 @@ def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
 
 
 def addon_values(name: str, addresses: PodAddresses, *, metrics: bool) -> dict[str, Any] | None:
-    """What is configured in an add-on, with Container Insights if `metrics`; None where it gets nothing."""
+    """Return the configuration of an add-on, with Container Insights if `metrics`; None for an add-on without one."""
     if name == _CNI:
         # without enableNetworkPolicy, network policies are not enforced
         return {

@@ -1,5 +1,5 @@
-"""What holds a hostile team in the Kubernetes API: admission policies, quotas, default requests, and a default account without a token.
-Pure. Kueue holds only what names a queue, so these hold what does not.
+"""Boundaries for hostile teams in the Kubernetes API: admission policies, quotas, default requests, and a default account without token. Pure.
+Kueue holds only objects that name a queue, so these hold the others.
 
 A job with devices must be suspended when a person sends it: Kueue suspends what has a queue, and only Kueue resumes it. A label proves nothing,
 as Kueue ignores it on a Pod or DaemonSet; nor does an owner reference, which anyone can write. JobSets of `trn` without a queue yet, which wait
@@ -67,7 +67,7 @@ def boundaries(wanted: Installation) -> list[Manifest]:
 
 
 def _limits(namespace: str) -> list[Manifest]:
-    def made(kind: str, name: str, **rest: object) -> Manifest:
+    def namespaced(kind: str, name: str, **rest: object) -> Manifest:
         return {**kubernetes_object("v1", kind, name, namespace=namespace), **rest}
 
     # such pods evict those of others. Not all classes: where one is the default, all pods have it
@@ -80,14 +80,14 @@ def _limits(namespace: str) -> list[Manifest]:
     # a pod that requests nothing counts as nothing when its node is chosen
     least = {"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "256Mi"}}
     return [
-        made(
+        namespaced(
             "ResourceQuota",
             "trn-no-priority",
             spec={"scopeSelector": {"matchExpressions": [critical]}, "hard": {"pods": "0"}},
         ),
-        made("ResourceQuota", "trn-nothing-outside", spec={"hard": dict.fromkeys(outside, "0")}),
-        made("LimitRange", "trn-least", spec={"limits": [least]}),
-        made("ServiceAccount", "default", automountServiceAccountToken=False),
+        namespaced("ResourceQuota", "trn-nothing-outside", spec={"hard": dict.fromkeys(outside, "0")}),
+        namespaced("LimitRange", "trn-least", spec={"limits": [least]}),
+        namespaced("ServiceAccount", "default", automountServiceAccountToken=False),
     ]
 
 
@@ -144,7 +144,7 @@ def _of_objects() -> Manifest:
 
 
 def _people(*groups: str) -> str:
-    """Whether a request is not of a controller or these groups, nor of somebody who may change the policies."""
+    """Return the CEL expression for requests of people: not of controllers, these groups, or anyone who may change the policies."""
     known = ["system:nodes", *(f"system:serviceaccounts:{each}" for each in _CONTROLLERS), *groups]
     may = f"authorizer.group('{_API}').resource('validatingadmissionpolicies').check('update').allowed()"
     return f"!request.userInfo.groups.exists(g, g in {known}) && !{may}"

@@ -158,7 +158,7 @@ class TrnEksCluster(OwnCluster):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Those of the Kubernetes API: `cluster.connections.allow_default_port_from(...)` lets a client reach it."""
+        """Connections of the Kubernetes API: `cluster.connections.allow_default_port_from(...)` lets a client reach it."""
         return self._connections
 
     @property

@@ -15,7 +15,7 @@ from trainium_cdk.storage import AnyStorage
 
 
 class INodeGroup(Protocol):
-    """What other constructs use of a Trainium node group."""
+    """A Trainium node group, as other constructs use it."""
 
     @property
     def nodegroup_name(self) -> str:

@@ -30,12 +30,12 @@ class Installation:
         fleets: the Trainium node groups.
         catalog: has the charts' versions, instance types and names of resources.
         namespace: of the jobs.
-        plugins: what is installed.
+        plugins: installed software.
         mirror: sources of charts and images instead of their public registries.
         job_networks: private networks to which jobs may connect, on all ports.
         teams: shares of the nodes, each with a namespace of its own.
         retry_minutes: pause before a job without nodes is tried again.
-        existing: what the cluster has already; it is not installed, but gets the queues.
+        existing: software that the cluster has already; it is not installed, but gets the queues.
     """
 
     fleets: Sequence[Fleet]

@@ -1,4 +1,4 @@
-"""What both kinds of node groups have in common: sizes, and the group itself."""
+"""Common parts of both kinds of node groups: sizes, and the group itself."""
 
 from __future__ import annotations
 

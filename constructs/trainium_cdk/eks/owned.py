@@ -69,7 +69,7 @@ def names_by_kind(objects: Iterable[Manifest]) -> dict[str, list[str]]:
 
 
 def reaches_api(scope: Construct, view: ClusterView, cluster: AnyCluster, subnets: ec2.SubnetSelection | None) -> bool:
-    """Whether the function can be made for a cluster; if not, the deployment prints it."""
+    """Return whether the function can be created for a cluster. If not, the deployment prints the reason."""
     try:
         refuse_config_map(scope, cluster)
         if subnets or view.subnets or view.vpc.private_subnets:
@@ -90,7 +90,7 @@ class OwnedObjects(Construct):
 
     Args:
         objects: all objects that the stack has now, labelled.
-        after: what applies them.
+        after: resources that apply them.
         subnets: of the function. Default: the private subnets of the cluster's VPC.
     """
 

@@ -105,7 +105,7 @@ class TrnPlugins(Checked):
     namespace: str
     """The namespace of the jobs."""
     stays: str
-    """What the last change took out and could not remove yet, with the reasons; `-` if nothing, or if it cannot remove."""
+    """Objects that the last change could not remove yet, with the reasons; `-` if there are none, or if it cannot remove."""
 
     def __init__(
         self,

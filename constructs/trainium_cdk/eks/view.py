@@ -149,19 +149,19 @@ class OwnCluster(Checked):
     vpc = _of_cluster("vpc")
 
     def add_manifest(self, id: str, *manifest: Mapping[str, Any]) -> eks.KubernetesManifest:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_manifest(id, *manifest)
 
     def add_helm_chart(self, id: str, **options: Any) -> eks.HelmChart:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_helm_chart(id, **options)
 
     def add_service_account(self, id: str, **options: Any) -> eks.ServiceAccount:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_service_account(id, **options)
 
     def add_cdk8s_chart(self, id: str, chart: Construct, **options: Any) -> eks.KubernetesManifest:
-        """As of `eks.ICluster`."""
+        """See `eks.ICluster`."""
         return self.cluster.add_cdk8s_chart(id, chart, **options)
 
 
@@ -216,7 +216,7 @@ def install_once(construct: Construct, cluster: AnyCluster) -> None:
 
 
 def _identity(cluster: TheirCluster) -> str:
-    """What two constructs for one cluster have in common: its name in its account and region; its path if the name is not known."""
+    """Return a key that constructs for one cluster share: name, account and region; its path if the name is unknown."""
     stack = Stack.of(cluster)
     if unresolved(cluster.cluster_name):
         return cluster.node.path
@@ -240,8 +240,8 @@ def refuse_config_map(construct: Construct, cluster: AnyCluster) -> None:
 
 
 def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
-    """What installs manifests and charts: the cluster, and the module of the CDK that it is of, `aws_eks_v2` or `aws_eks`, whose
-    constructs take the same arguments.
+    """Return the cluster for manifests and charts, and its module of the CDK: `aws_eks_v2` or `aws_eks`. The constructs of both take
+    the same arguments.
 
     Raises:
         ValueError: it has no kubectl provider (`aws_eks_v2`), or no role for it (`aws_eks`).

@@ -1,1 +1,1 @@
-"""What makes the stacks hard, for any stack: one key for everything that can have one."""
+"""Hardening of stacks, for any stack: one key for everything that can have one."""

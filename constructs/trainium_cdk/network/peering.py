@@ -143,6 +143,6 @@ def _private_tables(vpc: ec2.IVpc) -> dict[str, str]:
 
 
 def _differs(given: str | None, *ours: str) -> bool:
-    """Whether an account or region is none of the stack's own names for it: its value, and the pseudo parameter. In an agnostic
-    stack, plain text counts as another one."""
+    """Return whether an account or region differs from the stack's own names for it: value and pseudo parameter. In an agnostic stack, plain text
+    counts as another one."""
     return given is not None and given not in ours

@@ -113,6 +113,6 @@ def _framework(env: Environment, system: str) -> dict[str, str]:
 
 
 def _shared(env: Environment) -> bool:
-    """Whether all nodes share the head node's virtual environment: it is in the home or on a shared file system."""
+    """Return whether all nodes share the head node's virtual environment, in the home or on a shared file system."""
     venv = env.bootstrap.venv
     return not venv.startswith("/") or any(f"{venv}/".startswith(f"{d}/") for d in ("/home", *env.storage.mount_dirs))

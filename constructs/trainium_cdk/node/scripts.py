@@ -28,8 +28,8 @@ def own_files(env: Environment) -> dict[str, bytes]:
 
 
 def files(folder: Path, node_settings: str) -> dict[str, bytes]:
-    """What configure-node.sh needs on a node, by path: the scripts of the folder, and `node_settings` as node.env. No documentation,
-    so that a word there replaces no node."""
+    """Return the files that configure-node.sh needs on a node, by path: the folder's scripts, and `node_settings` as node.env. Documentation is
+    left out, so that a word there replaces no node."""
     found = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""What a cluster does and what it costs, in CloudWatch."""
+"""Observability of a cluster in CloudWatch: its activity and its cost."""
 
 from trainium_cdk.observability.construct import TrnObservability
 from trainium_cdk.observability.notices import TrnJobNotices

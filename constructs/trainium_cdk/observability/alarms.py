@@ -1,4 +1,4 @@
-"""What raises an alarm."""
+"""Alarms of a cluster."""
 
 from __future__ import annotations
 

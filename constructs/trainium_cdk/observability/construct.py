@@ -145,8 +145,8 @@ class TrnObservability(Checked):
 
 
 class _Seen(NamedTuple):
-    """What is shown of a cluster: its name in its metrics, the price of a node of each queue, where metrics of devices come from, the file
-    systems, and the nodes that run without work on purpose."""
+    """Values of an observed cluster. `name` is its name in its metrics. `queues` has the price of a node of each queue. `node_metrics` is the
+    source of device metrics. `static_nodes` run without work on purpose."""
 
     name: str
     queues: Mapping[str, float | None]

@@ -40,7 +40,7 @@ class Metrics:
     def sent(
         self, name: str, statistic: str = "Maximum", *, label: str = "", period: Duration = MINUTE, **more: str
     ) -> cw.Metric:
-        """What nodes, or the function that starts nodes, send; `more` are further dimensions."""
+        """Return a metric that nodes, or the function that starts nodes, send. `more` are further dimensions."""
         return metric(NAMESPACE, name, statistic, label=label, period=period, Cluster=self.cluster, **more)
 
     def spread(self, name: str) -> Iterator[cw.Metric]:
@@ -49,5 +49,5 @@ class Metrics:
             yield self.sent(name, statistic, label=label)
 
     def insight(self, name: str, statistic: str) -> cw.Metric:
-        """What Container Insights sends."""
+        """Return a metric that Container Insights sends."""
         return metric(INSIGHTS, name, statistic, ClusterName=self.cluster)

@@ -14,7 +14,7 @@ _DEEP = 5
 
 
 def is_custom(kind: str) -> bool:
-    """Whether a function creates resources of this type."""
+    """Return whether a function creates resources of this type."""
     return kind.startswith("Custom::") or kind == "AWS::CloudFormation::CustomResource"
 
 
@@ -33,7 +33,7 @@ class Custom(NamedTuple):
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Custom:
-        """That of an event of a stack."""
+        """Read the custom resource from an event of a stack."""
         try:
             token = json.loads(event.get("ResourceProperties") or "{}").get("ServiceToken", "")
         except (ValueError, AttributeError):  # cut off
@@ -99,7 +99,7 @@ def _groups(stack: _Stack, value: Any, deep: int) -> Iterator[str]:
 
 
 def _of_function(stack: _Stack, name: str, deep: int) -> Iterator[str]:
-    """Of a function of the stack, by its logical id."""
+    """List the log groups of a function of the stack, by its logical id."""
     properties = stack.resources.get(name, {}).get("Properties", {})
     named = properties.get("LoggingConfig", {}).get("LogGroup", "")
     own = stack.physical.get(named.get("Ref", "")) if isinstance(named, dict) else named

@@ -1,4 +1,4 @@
-"""What AWS says of a stack's capacity: reservations and blocks that launch nothing, and the errors of PCS. For `trn why`."""
+"""Capacity of a stack, from AWS: reservations and blocks that launch nothing, and the errors of PCS. For `trn why`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _LATER = ("scheduled", "pending", "payment-pending", "assessing", "delayed")
 
 
 def closed(client: Callable[[str], Any], template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What each capacity reservation or block that the template names is, also in a resource group, and why it launches nothing; none
-    where it does.
+    """List the template's capacity reservations and blocks that launch nothing, each with the reason. Include those in resource groups.
 
     Args:
         client: service name -> boto3 client.
@@ -64,7 +63,7 @@ def _reservation(ec2: Any, id: str) -> Mapping[str, Any]:
 
 
 def pcs_errors(pcs: Any, cluster: str) -> Iterator[tuple[str, str]]:
-    """What PCS reports of a cluster, its node groups and its queues, each with what it is about.
+    """List the errors that PCS reports for a cluster, its node groups and its queues, each with its subject.
 
     Args:
         pcs: boto3 client.

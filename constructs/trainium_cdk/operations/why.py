@@ -1,4 +1,4 @@
-"""Why a stack's last creation or update failed, or its nodes do not start: what AWS has recorded, with the known errors in it.
+"""Causes of a failed creation or update of a stack, or of missing nodes: AWS's records and known errors in them.
 
 Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
 functions that they name and of the cluster's nodes, capacity reservations and blocks, EKS's health issues, PCS's errors, and Auto Scaling's
@@ -42,7 +42,7 @@ EMPTY_PAGES = 200
 
 
 RECENT = dt.timedelta(days=1)
-"""How far back logs are read where the last creation or update has not failed."""
+"""Age of the logs to read if the last creation or update has not failed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class StackReport:
-    """What is known about a stack. `first` is the first failure of its last creation or update."""
+    """Status and failures of a stack. `first` is the first failure of its last creation or update."""
 
     stack: str
     status: str
@@ -115,8 +115,8 @@ def why(stack: str, client: Client) -> StackReport:
 def failed_events(
     cloudformation: Any, stack_id: str, custom: set[Custom] | None = None
 ) -> tuple[dt.datetime, list[Evidence]]:
-    """When the last creation or update of a stack began, or a deletion that failed after it, and what failed in it, first failure first.
-    Failures that only follow from others are left out.
+    """Return the start and failures of a stack's last creation or update, or of a failed deletion after it. The first failure comes
+    first. Failures that only follow from others are left out.
 
     Args:
         custom: receives the failed resources that a function makes, if the reason does not name its log.
@@ -178,14 +178,14 @@ def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, 
             return
 
 
-def _of_functions(client: Client, custom: Iterable[Custom], told: Iterable[str], since: dt.datetime) -> list[Evidence]:
-    """What the functions have logged that make these resources: CloudFormation cuts off what they answer.
+def _of_functions(client: Client, custom: Iterable[Custom], skip: Iterable[str], since: dt.datetime) -> list[Evidence]:
+    """Read the logs of the functions that create these resources. CloudFormation cuts off their answers.
 
     Args:
-        told: log groups that have been read.
+        skip: log groups that have been read already.
     """
     named = dict.fromkeys(g for one in sorted(custom) for g in log_groups(client("cloudformation"), one))
-    groups, found = [group for group in named if group not in told], list[Evidence]()
+    groups, found = [group for group in named if group not in skip], list[Evidence]()
     for group in groups:
         found += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
     return found
@@ -255,7 +255,7 @@ def _issue(where: str, issue: Mapping[str, Any]) -> Evidence:
 
 
 def _allowed(read: Callable[[], list[Evidence]]) -> list[Evidence]:
-    """What a source has; a source that is gone, or that the caller may not read, is reported as that."""
+    """Return a source's evidence. A missing source has none. A source that the caller may not read is reported as refused."""
     refused: Any = failures()[0]
     try:
         return read()

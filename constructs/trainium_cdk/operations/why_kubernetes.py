@@ -1,4 +1,4 @@
-"""What a cluster's Kubernetes records of failures: its nodes' conditions, warnings of the jobs' namespace, and why jobs wait."""
+"""Kubernetes' records of failures in a cluster: conditions of nodes, warnings of the jobs' namespace, and why jobs wait."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _waiting(api: Api) -> list[Object]:
 
 
 def waits(workload: Object, devices: Mapping[str, int] | None = None) -> Evidence:
-    """Why a job waits for its nodes, in the words of the function that starts them."""
+    """Explain why a job waits for its nodes, in the words of the function that starts them."""
     owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
     known = queue.Waits(devices=devices)
     words = [*queue.reasons(workload, known), queue.taken(workload, known)]

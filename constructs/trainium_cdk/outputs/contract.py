@@ -1,4 +1,4 @@
-"""What every stack's outputs have in common: the version of the contract, the fleet, how fields become flat strings, and the form of each.
+"""Contract of every stack's outputs: its version, the fleet, the conversion of fields to flat strings, and each field's form.
 
 A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is one output. Outputs carry the facts that a job needs of its
 instance type, so that a type described only in an environment file works from any machine.
@@ -97,7 +97,7 @@ def _from_output(value: Any) -> Any:
 
 
 class ClusterOutputs(BaseModel):
-    """What the jobs know of any deployed cluster."""
+    """Outputs of any deployed cluster, for the jobs."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -108,7 +108,7 @@ class ClusterOutputs(BaseModel):
     socket_interface: ClassVar[str] = ""
     """Network interface over which the collectives set up; empty for the default."""
     version_fix: ClassVar[str] = "Deploy with another bootstrap: {neuron_release: ...}"
-    """What to do where the driver of a node and a job's runtime do not go together."""
+    """Fix for a node's driver that is not compatible with a job's runtime."""
 
     engine: str
     """Name of the engine."""
@@ -135,7 +135,7 @@ class ClusterOutputs(BaseModel):
     """The stack's own bucket."""
     registry_uri: str = ""
     health: str = ""
-    """What is done about a training that does not go on, beside that it is told: `hang=restart nan=stop`."""
+    """Actions on a training without progress, beside the report: `hang=restart nan=stop`."""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
     cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
     """Nodes without Trainium for jobs, in a queue of their own; None if there are none, as on EKS and in stacks of older releases."""

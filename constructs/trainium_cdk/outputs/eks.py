@@ -1,4 +1,4 @@
-"""What `TrnEksStack` exports."""
+"""Outputs of `TrnEksStack`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -117,19 +117,19 @@ class EksCluster(ClusterOutputs):
 
     @property
     def own_folder(self) -> bool:
-        """Whether the namespace has its jobs in a folder of its own, on EFS."""
+        """True if the namespace has its jobs in a folder of its own, on EFS."""
         return any(claim.startswith(_OWN_FOLDER) for claim in self.claims[:1])
 
     def needs_root(self, folder: str) -> bool:
-        """Whether only root can make a folder, as the root of a file system belongs to root. A namespace's own folder belongs to the jobs'
-        user. Where a team has one, none of its pods may be root."""
+        """Return whether only root can make a folder. Root owns the root of a file system. The jobs' user owns a namespace's own folder. Where a
+        team has one, none of its pods may be root."""
         return not self.own_folder or not (self.team or f"{folder}/".startswith(f"{self.mount_dirs[0]}/"))
 
     def of_teams(self) -> Mapping[str, Self]:
         return {each.namespace: self.of_team(each.namespace) for each in self.teams}
 
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
-        """As of any cluster. Raises OutputsError for a team without nodes, too."""
+        """Return the fleets of a queue. Raises OutputsError for a team without nodes, too."""
         if not self.fleets:
             raise OutputsError(
                 f"team {self.team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"
@@ -147,7 +147,7 @@ def eks_outputs(
     bastion_host_id: str = "",
     access_role: str = "",
 ) -> Exports:
-    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text.
+    """Return the outputs of an environment's stack. The arguments may be CDK tokens; the rest is plain text.
 
     Args:
         claims: of the file systems, in the order of their mount directories. Default: names that stand for them.
@@ -181,7 +181,7 @@ def eks_outputs(
 
 
 def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), **values: str) -> Exports:
-    """What a stack with an EKS cluster exports.
+    """Return the outputs of a stack with an EKS cluster.
 
     Args:
         teams: shares of the nodes, each with a namespace of its own.

@@ -196,7 +196,7 @@ def id_in_app(stack: str) -> str | None:
 def missing(
     stack: str, region: str, others: Sequence[str], engine: str | None = None, *, deployable: bool = True
 ) -> str:
-    """What to say of a stack that is not in a region: which of ours are there, and in which other regions (`elsewhere`) it is.
+    """Return the message for a stack that is not in a region. It names our stacks there, and regions that have it (`elsewhere`).
 
     Args:
         engine: see `read`.
@@ -236,7 +236,7 @@ def stacks(region: str, engine: str | None = None) -> list[str]:
 
 
 def with_trainium() -> set[str]:
-    """Where Trainium is offered."""
+    """Return the regions that offer Trainium."""
     from trainium_cdk.catalog import Catalog
 
     known = Catalog.load()

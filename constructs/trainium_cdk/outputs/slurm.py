@@ -1,4 +1,4 @@
-"""What `TrnPclusterStack` and `TrnPcsStack` export."""
+"""Outputs of `TrnPclusterStack` and `TrnPcsStack`."""
 
 import re
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ class SlurmCluster(ClusterOutputs):
 
     @property
     def identity(self) -> str:
-        """What tells this cluster from a later one of the same name: jobs record it."""
+        """Identifier that a later cluster of the same name does not have. Jobs record it."""
         return self.head_node_id
 
     @property
     def for_person(self) -> bool:
-        """Whether it is seen as one of its users, and not as the account of jobs without one."""
+        """True if it is seen as one of its users, and not as the account of jobs without a user."""
         return self.folder.startswith(f"{PEOPLE}/")
 
     def of_user(self, name: str) -> Self:
@@ -77,7 +77,7 @@ class SlurmCluster(ClusterOutputs):
 
 
 def slurm_outputs(env: "Environment", *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
-    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    """Return the outputs of an environment's stack. The arguments may be CDK tokens; the rest is plain text."""
     values = {"cluster_name": env.cluster_name, "head_node_id": head_node_id, "venv": env.bootstrap.venv}
     values |= of_nodes(env, "slurm", bucket=bucket, registry_uri=registry_uri)
     return export("slurm", SlurmCluster.keys, values, fleets(env))
@@ -176,7 +176,7 @@ def pcs_venv(env: "Environment") -> str:
 def pcs_outputs(
     env: "Environment", *, cluster_id: str, login_group_id: str, bucket: str, registry_uri: str = ""
 ) -> Exports:
-    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    """Return the outputs of an environment's stack. The arguments may be CDK tokens; the rest is plain text."""
     values = {
         "cluster_name": env.pcs_cluster_name,
         "cluster_id": cluster_id,

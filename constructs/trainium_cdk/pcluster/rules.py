@@ -80,7 +80,7 @@ def described_cluster(
 
 
 def _default_name(construct: Construct) -> str:
-    """From the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
+    """Derive the name from the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
     name = Names.unique_resource_name(construct, max_length=40, separator="-")
     return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
 

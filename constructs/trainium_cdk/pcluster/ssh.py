@@ -14,7 +14,7 @@ from trainium_cdk.settings import Environment
 
 
 class SshAccess(NamedTuple):
-    """Who may connect to port 22: the one CIDR or prefix list that ParallelCluster takes, and a security group for all others."""
+    """Access to port 22: the one CIDR or prefix list that ParallelCluster takes, and a security group for all others."""
 
     source: str
     groups: tuple[str, ...]

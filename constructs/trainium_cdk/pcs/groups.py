@@ -28,7 +28,7 @@ _Group = pcs.CfnComputeNodeGroup
 
 @dataclass(frozen=True)
 class Shared:
-    """What all node groups of a cluster have in common."""
+    """Values that all node groups of a cluster share."""
 
     environment: Environment
     cluster: pcs.CfnCluster
@@ -40,11 +40,11 @@ class Shared:
     job_role: str
     """ARN of the role of jobs."""
     rules: bool
-    """Whether to check the instances' tags."""
+    """True to check the instances' tags."""
 
     @property
     def tags(self) -> dict[str, str]:
-        """By which the cluster's instances are found."""
+        """Tags by which the cluster's instances are found."""
         return {"trainium-cdk:cluster": self.environment.pcs_cluster_name}
 
     @property

@@ -71,7 +71,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _booleans_are_no_numbers(cls, data: Any) -> Any:
-        """As text they are refused; Python takes `true` for 1."""
+        """Turn booleans into text where a number belongs, so that they are refused: Python takes `true` for 1."""
         if not isinstance(data, Mapping) or not any(isinstance(value, bool) for value in data.values()):
             return data
         return {k: str(v).lower() if isinstance(v, bool) and k in numbers(cls) else v for k, v in data.items()}

@@ -374,7 +374,7 @@ class Eks(ControlPlane, Section):
 
     @property
     def has_own_images(self) -> bool:
-        """Whether every node group has an image of the user's own, with a driver that is not known."""
+        """True if every node group has an image of the user's own, with a driver that is not known."""
         return all(group.custom_ami for group in self.node_groups)
 
     def nodes(self) -> Iterator[Nodes]:

@@ -42,7 +42,7 @@ KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-
 
 
 def _requirement(text: str) -> str:
-    """As pip takes it."""
+    """Read a requirement like pip."""
     try:
         return requirements.entry(text)[0]
     except RequirementError as e:
@@ -121,7 +121,7 @@ class Health(Settings):
 
     @property
     def actions(self) -> str:
-        """What is not only told, as the stack's output has it: `hang=restart nan=stop`; empty for nothing."""
+        """Actions other than `tell`, as in the stack's output: `hang=restart nan=stop`; empty for none."""
         chosen = {name: getattr(self, name) for name in ("hang", "nan")}  # of devices, the nodes themselves know
         return " ".join(f"{name}={value}" for name, value in chosen.items() if value != "tell")
 

@@ -109,7 +109,7 @@ class Network(Settings):
 
     @property
     def reaches_internet(self) -> bool:
-        """Whether nodes in private subnets have access to the internet."""
+        """True if nodes in private subnets have access to the internet."""
         return self.existing.internet if self.existing else self.nat != "none"
 
     @property

@@ -1,4 +1,4 @@
-"""What CloudWatch shows of a cluster."""
+"""Settings for the observability of a cluster in CloudWatch."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Principal(NamedTuple):
 
     @property
     def lacks_its_path(self) -> bool:
-        """Whether this is a role of Identity Center without the path that each of them has."""
+        """True if this is a role of Identity Center without the path that each of them has."""
         return self.kind == "role" and not self.path and self.name.startswith(SSO_NAME)
 
     @property

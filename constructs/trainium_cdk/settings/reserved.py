@@ -20,7 +20,7 @@ def _group_or_choice(value: str) -> str:
 
 
 def is_group(reservation: str | None) -> bool:
-    """Whether it is the ARN of a resource group of capacity reservations."""
+    """Return whether a reservation is the ARN of a resource group of capacity reservations."""
     return reservation is not None and ":resource-groups:" in reservation
 
 

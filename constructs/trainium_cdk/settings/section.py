@@ -17,7 +17,7 @@ from trainium_cdk.settings.types import FromWord
 
 
 class QueueSettings(Settings):
-    """What names the zone and the capacity type of nodes: a queue or a node group."""
+    """Zone and capacity type of nodes: a queue or a node group."""
 
     name: str
     capacity_type: Annotated[CapacityType, FromWord] = "on-demand"
@@ -47,7 +47,7 @@ class QueueSettings(Settings):
 
 
 class NodeSettings(Settings):
-    """What names the instance type and the number of nodes: a compute resource or a node group."""
+    """Instance type and number of nodes: a compute resource or a node group."""
 
     name: str
     instance_type: InstanceTypeName = "trn1.32xlarge"
@@ -75,8 +75,8 @@ class Nodes:
     Attributes:
         at: key path of `resource`.
         queue_at: key path of `queue`.
-        queue: what names the zone and the capacity type.
-        resource: what names the instance type and the number of nodes; the same as `queue` where a queue has one type.
+        queue: queue or node group, with the zone and the capacity type.
+        resource: compute resource, with the instance type and the number of nodes; the same as `queue` where a queue has one type.
     """
 
     at: KeyPath
@@ -86,12 +86,12 @@ class Nodes:
 
     @property
     def name(self) -> str:
-        """As users find it: `compute1/trn`, or the node group's name."""
+        """Name for users: `compute1/trn`, or the node group's name."""
         return self.queue.name if self.queue_at == self.at else f"{self.queue.name}/{self.resource.name}"
 
 
 class Section(Settings):
-    """What an environment says of one engine. Every key has a default."""
+    """Section of an environment for one engine. Every key has a default."""
 
     @abstractmethod
     def nodes(self) -> Iterator[Nodes]:
@@ -99,4 +99,4 @@ class Section(Settings):
 
     @abstractmethod
     def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
-        """What its nodes require of a Neuron release."""
+        """Return its nodes' requirements for a Neuron release."""

@@ -32,7 +32,7 @@ def problems_of(
     """One problem for each mistake, without errors that only follow from another one.
 
     Args:
-        model: what was validated.
+        model: the validated model.
         numbers: as they are written. Default: unknown.
     """
     details = error.errors()
@@ -143,10 +143,10 @@ def _shown(value: Any) -> Any:
 
 
 @functools.cache
-def keys_at(model: Any, at: KeyPath) -> list[str]:
+def keys_at(model: Any, path: KeyPath) -> list[str]:
     """The keys that a model has at a path."""
-    for i, step in enumerate(at):
-        if i == 1 and at[0] == "catalog":
+    for i, step in enumerate(path):
+        if i == 1 and path[0] == "catalog":
             model = Catalog  # an override's entries have the same shape as the catalogue's
         model = _below(model, step)
     return [f.alias or n for n, f in model.model_fields.items()] if _is_model(model) else []

@@ -160,12 +160,12 @@ class SlurmSection(Section):
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:
-        """Where its nodes mount what `storage` does not have."""
+        """Mount directories of its nodes beside those of `storage`."""
         return ()
 
     @property
     def several_users(self) -> str:
-        """Where its users come from; empty if there is only the image's."""
+        """Source of its users; empty if there is only the image's."""
         return "local" if self.users else ""
 
     @property

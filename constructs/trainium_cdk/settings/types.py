@@ -30,12 +30,12 @@ NUMBER_TOKEN = -1.8e289
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether its value comes later: it is, or contains, a token, the placeholder of a lookup, or a dynamic reference."""
+    """Return whether a text's value comes later: it has a token, the placeholder of a lookup, or a dynamic reference."""
     return text in _DUMMY_VPC or any(mark in text for mark in (*PLACEHOLDERS, LIST_TOKEN, DYNAMIC))
 
 
 def is_number_token(value: object) -> bool:
-    """Whether it is a number that stands for a token."""
+    """Return whether a value is a number that stands for a token."""
     return isinstance(value, int | float) and -math.inf < value <= NUMBER_TOKEN
 
 
@@ -127,8 +127,7 @@ def _kinds(model: type[BaseModel]) -> list[tuple[str, tuple[Any, ...]]]:
 
 
 def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
-    """Whether `null` at this path means something other than the default, and whether the path is a section or a single
-    value."""
+    """Return "section" or "value" if `null` at this path means something other than the default; else None."""
     kinds: list[Any] = [model]
     default: Any = None
     for step in path:

@@ -45,7 +45,7 @@ def wrapped(scope: Construct, id: str, vpc: ec2.IVpc, given: efs.IFileSystem | f
 
 
 def mounts(scope: Construct, given: AnyStorage | None) -> list[FileSystemMount]:
-    """What nodes and pods mount."""
+    """List the file systems that nodes and pods mount."""
     if given is None:
         return []
     if isinstance(given, TrnStorage):

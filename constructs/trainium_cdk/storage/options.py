@@ -1,4 +1,4 @@
-"""What new file systems need to know, and what nodes need to mount any."""
+"""Options for new file systems, and for mounting any of them on nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aws_cdk import aws_kms as kms
 
 @dataclass(frozen=True)
 class Placement:
-    """What new file systems of any kind need to know.
+    """Options for new file systems of any kind.
 
     Attributes:
         subnets: In each of them (EFS), or in the first (Lustre).

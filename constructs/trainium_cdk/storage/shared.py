@@ -55,7 +55,7 @@ class TrnStorage(Checked):
     """
 
     file_systems: list[FileSystemMount]
-    """What to mount, EFS first."""
+    """File systems to mount, EFS first."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class TrnStorage(Checked):
 
     @property
     def has_lustre(self) -> bool:
-        """Whether one of the file systems is FSx for Lustre: nodes then need its client."""
+        """True if one of the file systems is FSx for Lustre. Nodes then need its client."""
         return any(mount.kind == "fsx" for mount in self.file_systems)
 
     @property

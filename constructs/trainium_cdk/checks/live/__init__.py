@@ -95,7 +95,7 @@ def examine(target: CheckTarget, aws: Aws | None = None) -> CheckReport:
 
 
 def _identify(target: CheckTarget, aws: Aws) -> tuple[list[Problem], str]:
-    """What the check of the credentials reports, and their account. The account is empty if they cannot be used."""
+    """Check the credentials, and return the problems and the account. The account is empty if the credentials cannot be used."""
     check = account.IDENTITY
     try:
         identity = check.fetch(target, aws.limited_to(check.actions))

@@ -85,7 +85,7 @@ def principals(target: CheckTarget, kind: str) -> dict[KeyPath, Principal]:
 
 
 def _principals(kind: str) -> Check[Principals]:
-    """Whether the roles, or the users, exist under these ARNs: a session does not show its role's path."""
+    """Return a check that roles, or users, exist under their ARNs. A session does not show its role's path."""
 
     def fetch(target: CheckTarget, aws: Aws) -> Principals:
         asked = {

@@ -27,7 +27,7 @@ class Item:
     """An item that is charged by the hour.
 
     Attributes:
-        price: what its price is known by: an instance type, or a name of the service prices.
+        price: key of its price: an instance type, or a name of the service prices.
         idle: USD an hour while no job runs; None if the price is not known.
         full: USD an hour with all nodes; None if the price is not known.
     """
@@ -144,7 +144,7 @@ def _times(price: float | None, count: int) -> float | None:
 
 
 def rates(target: CheckTarget, parts: Iterable[Item]) -> dict[str, str]:
-    """What is paid by use and not counted: the name of the price of a unit, and what it is for."""
+    """List costs by use, which are not counted: name of the price of a unit -> description."""
     has = {part.price for part in parts}
     efs = target.env.storage.efs
     found = {

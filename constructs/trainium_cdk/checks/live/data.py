@@ -19,7 +19,7 @@ class Bucket:
     name: str
     key: KeyPath
     same_region: bool
-    """Whether it must be in the same region, because FSx can only link such buckets."""
+    """True if it must be in the same region, because FSx can only link such buckets."""
 
 
 def buckets(target: CheckTarget) -> Iterator[Bucket]:

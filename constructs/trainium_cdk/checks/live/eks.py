@@ -86,13 +86,13 @@ def evaluate_node_image(target: CheckTarget, image: str | None) -> Found:
 
 
 def reserves(target: CheckTarget) -> bool:
-    """Whether the function that starts nodes reserves them first."""
+    """Return whether the function that starts nodes reserves them first."""
     scaled = target.env.eks.plugins.autoscaler and target.env.eks.scaling.reserve
     return scaled and any(n.queue.capacity_type == "on-demand" and not n.resource.reservation for n in target.nodes)
 
 
 def evaluate_reserving(target: CheckTarget, decision: dict[str, Any] | None) -> Found:
-    """Whether the account may reserve instances, and what that costs."""
+    """Report whether the account may reserve instances, and the cost of a reservation."""
     reserving = target.about(RESERVE, "eks", "scaling", "reserve")
     if decision is None:
         yield reserving.info(

@@ -20,7 +20,7 @@ from trainium_cdk.problems import KeyPath
 VOLUME_ACTIONS = (
     "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",
 )  # fmt: skip
-"""What starting an instance with an encrypted volume needs (EBS user guide, requirements for encryption, 2026-11)."""
+"""Permissions to start an instance with an encrypted volume (EBS user guide, requirements for encryption, 2026-11)."""
 GRANTED = (
     "CreateGrant Decrypt DescribeKey Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext ReEncryptFrom ReEncryptTo"
 )
@@ -48,7 +48,7 @@ class KmsKey:
         return self.metadata is not None and self.metadata.get("KeyManager") == "AWS"
 
     def allows(self, principals: Iterable[str], action: str) -> bool:
-        """Whether a statement of the policy allows an action to one of these principals. Its conditions are not evaluated."""
+        """Return whether a statement of the policy allows an action to one of these principals. Its conditions are not evaluated."""
         wanted = {"*", *principals}
         return any(
             statement.get("Effect") == "Allow"
@@ -135,7 +135,7 @@ def _of_volume(target: CheckTarget, use: VolumeKey, key: KmsKey, subject: Subjec
 
 
 def _own_roles(target: CheckTarget, use: VolumeKey, key: KmsKey, subject: Subject, *, listed_already: bool) -> Found:
-    """Whether the roles of the stack that start nodes may use a key: their policies must allow it, and the key's policy must let them."""
+    """Check that the stack's roles that start nodes may use a key. Their policies must allow it, and the key's policy must permit that."""
     assert key.metadata is not None  # noqa: S101  checked by the caller
     arn, provider = str(key.metadata["Arn"]), target.env.pcluster.provider.role
     others = [each for each in target.env.pcluster.volume_keys if each != arn]

@@ -26,7 +26,7 @@ QUALIFIER = "hnb659fds"
 
 @dataclass(frozen=True)
 class Subject:
-    """What is checked, and the key of its setting. Each method is a problem of it, or says that there is none."""
+    """Subject of a check, and the key of its setting. Each method returns a problem of the subject; `ok` reports that there is none."""
 
     what: str
     key: KeyPath = ()
@@ -133,7 +133,7 @@ class CheckTarget:
         return self.env.source.where(key) if self.env.source.lines else ""
 
     def about(self, what: str, *key: str | int) -> Subject:
-        """What is checked, and the key of its setting; none if no setting is affected."""
+        """Return the subject of a check, with the key of its setting; none if no setting is affected."""
         return Subject(what, key)
 
 

@@ -107,7 +107,7 @@ def _subnet(
 
 
 def _default_route(target: CheckTarget, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
-    """Whether a private subnet's default route matches the environment's `internet` setting."""
+    """Check a private subnet's default route against the environment's `internet` setting."""
     existing = target.env.network.existing
     assert existing is not None  # noqa: S101  checked by the caller
     routes = [r for r in (table or {}).get("Routes", []) if r.get("DestinationCidrBlock") == "0.0.0.0/0"]

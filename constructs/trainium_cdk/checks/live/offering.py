@@ -74,9 +74,9 @@ def fetch_offering(target: CheckTarget, aws: Aws) -> Offered:
     return {name: frozenset(z) for name, z in zones.items()}
 
 
-def evaluate_types(target: CheckTarget, known: dict[str, dict[str, Any]]) -> Found:
+def evaluate_types(target: CheckTarget, types: dict[str, dict[str, Any]]) -> Found:
     for kind in {f.kind.name: f.kind for f in target.nodes}.values():
-        if not (description := known.get(kind.name)):
+        if not (description := types.get(kind.name)):
             continue
         network = description.get("NetworkInfo", {})
         theirs = {

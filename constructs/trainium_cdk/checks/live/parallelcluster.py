@@ -44,19 +44,19 @@ def fetch_key_pair(target: CheckTarget, aws: Aws) -> str | None:
     return str(pair["KeyType"]) if pair else None
 
 
-def evaluate_address(target: CheckTarget, found: dict[str, Any] | None) -> Found:
+def evaluate_address(target: CheckTarget, existing: dict[str, Any] | None) -> Found:
     address = target.env.pcluster.head.elastic_ip
     subject = target.about(f"address {address}", "pcluster", "head", "elastic_ip")
-    if found is None:
+    if existing is None:
         reason = f"it is not an Elastic IP address of this account in {target.env.region}"
         yield subject.error("none", reason, "write one of `aws ec2 describe-addresses`, or remove elastic_ip")
-    elif found.get("AssociationId"):
+    elif existing.get("AssociationId"):
         reason = (
             "it is in use; ParallelCluster would take it from there, unless this cluster's head node has it already"
         )
-        yield subject.warning(str(found.get("InstanceId") or "in use"), reason, "write one that is free")
+        yield subject.warning(str(existing.get("InstanceId") or "in use"), reason, "write one that is free")
     else:
-        yield subject.ok(str(found["AllocationId"]), "it is free")
+        yield subject.ok(str(existing["AllocationId"]), "it is free")
 
 
 def fetch_address(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
@@ -66,7 +66,7 @@ def fetch_address(target: CheckTarget, aws: Aws) -> dict[str, Any] | None:
 
 
 def _has_address(target: CheckTarget) -> bool:
-    """Whether the environment names an address; a token's value is not known here."""
+    """Return whether the environment names an address. The value of a token is not known here, and counts as none."""
     address = target.env.pcluster.head.elastic_ip
     return bool(address) and not is_placeholder(str(address))
 
@@ -119,7 +119,7 @@ def fetch_parallelcluster(target: CheckTarget, aws: Aws) -> list[dict[str, Any]]
 
 
 def _official_image(target: CheckTarget) -> bool:
-    """Whether any node uses ParallelCluster's own image."""
+    """Return whether any node uses ParallelCluster's own image."""
     p = target.env.pcluster
     own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))
     return not own and p.os in IMAGE_NAMES

@@ -17,7 +17,7 @@ STRATEGY = "cluster"
 
 @dataclass(frozen=True)
 class Groups:
-    """What EC2 has.
+    """Placement groups and capacity reservations that EC2 has.
 
     Attributes:
         groups: by the name or id of the environment; None for one that does not exist.

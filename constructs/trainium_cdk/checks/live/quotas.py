@@ -50,9 +50,9 @@ class QuotaUse:
         used: current use outside this stack.
         wanted: the maximum that this environment needs, in addition to what its own stack already uses.
         parts: `wanted` as text.
-        each: what one unit of the largest part needs, if lowering its number is a fix.
+        each: need of one unit of the largest part, if lowering its number is a fix.
         key: the key of that part.
-        running: what this stack's own parts use now; included in `wanted`.
+        running: current use by this stack's own parts; included in `wanted`.
         instead: another fix, as a setting to write; empty if there is none.
     """
 
@@ -135,7 +135,7 @@ def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: CheckT
 
 
 def _of_stack(target: CheckTarget, tags: Mapping[str, str]) -> bool:
-    """Whether an instance belongs to the target's cluster, or is one that CloudFormation created for its stack (a bastion host)."""
+    """Return whether an instance belongs to the target's cluster, or CloudFormation created it for the target's stack (a bastion host)."""
     return target.cluster == tags.get(target.inventory.instance_tag) or target.stack == tags.get(STACK_TAG)
 
 
@@ -165,7 +165,7 @@ def is_standard(instance_type: str) -> bool:
 
 
 def fetch_standard(target: CheckTarget, aws: Aws) -> QuotaUse:
-    """What the stack needs at most, deployed or not: an update may add servers to it, such as a CPU queue."""
+    """Read the quota of standard instances, and the stack's maximum use, deployed or not. An update may add servers, such as a CPU queue."""
     wanted = [s for s in target.servers if s.most and is_standard(s.instance_type)]
     running = list(_instances(aws, is_standard, spot=False))
     vcpus = _vcpus(aws, [*(kind for kind, _ in running), *(s.instance_type for s in wanted)])

@@ -1,4 +1,4 @@
-"""Where nodes of an instance type can be had: what several regions offer, one row for each way of buying them."""
+"""Offers of regions for nodes of an instance type: one row for each way of buying them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Supply:
-    """What a region has. `note`: why it has nothing, or what could not be asked."""
+    """Nodes that a region offers. `note`: why it has none, or which request failed."""
 
     region: str
     ways: tuple[Way, ...] = ()
@@ -90,7 +90,7 @@ class Wanted:
 
 
 def ask(aws: Aws, wanted: Wanted, regions: Sequence[str], seconds: float = SECONDS) -> tuple[list[Supply], list[str]]:
-    """What each region has, those where the nodes can start soonest first, then the cheapest; and what could not be asked.
+    """Return each region's supply, and notes of failed requests. Regions whose nodes can start soonest come first, then the cheapest.
 
     A region that refuses, or does not respond in time, says so in its note.
 
@@ -147,7 +147,7 @@ def _statuses(aws: Aws) -> dict[str, str]:
 
 
 def _closed(statuses: dict[str, str] | None, region: str) -> str:
-    """Why a region cannot be used; empty if it can, or that is not known."""
+    """Explain why a region cannot be used; empty if it can, or that is not known."""
     if statuses is None:
         return ""
     if region not in statuses:

@@ -111,7 +111,7 @@ def _members(target: CheckTarget, nodes: KnownNodes, group: ReservationGroup, su
 
 
 def _unusable(nodes: KnownNodes, zone: str, reservation: dict[str, Any]) -> str:
-    """Why nodes cannot use a reservation; empty if they can, now or later."""
+    """Explain why nodes cannot use a reservation; empty if they can, now or later."""
     if reservation["State"] not in {"active", *COMING}:
         return f"it is {reservation['State']}"
     if reservation["InstanceType"] != nodes.kind.name:

@@ -21,7 +21,7 @@ BLOCK_HOURS = 24
 """The shortest duration of a block, and the step up to `BLOCK_DAYS`; from then on it is a week (EC2 API reference, 2026-11)."""
 BLOCK_DAYS, BLOCK_WEEK = 14 * 24, 7 * 24
 AHEAD = dt.timedelta(weeks=8)
-"""How far in advance blocks can be bought (EC2 user guide, 2026-11)."""
+"""Longest time in advance to buy a block (EC2 user guide, 2026-11)."""
 ENDS_EARLY = dt.timedelta(seconds=BLOCK_STOPS_EARLY)
 SOON = dt.timedelta(hours=24)
 COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "delayed"})

@@ -70,8 +70,8 @@ def _of_key(target: CheckTarget, subject: Subject, key: str, by_iam: bool | None
     return subject.error(f"encrypted with {key}", "the key's policy does not let the head node use it", fix)
 
 
-def evaluate(target: CheckTarget, found: dict[KeyPath, Secret]) -> Found:
-    for at, (secret, key, by_iam) in found.items():
+def evaluate(target: CheckTarget, secrets: dict[KeyPath, Secret]) -> Found:
+    for at, (secret, key, by_iam) in secrets.items():
         arn = arns(target)[at]
         subject = target.about(f"secret {arn.rpartition(':')[2]}", *at)
         if secret is None:

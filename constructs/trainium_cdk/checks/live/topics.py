@@ -19,8 +19,8 @@ def topics(target: CheckTarget) -> dict[KeyPath, str]:
     return {at: arn for at, arn in target.inventory.alarm_topics().items() if not is_placeholder(arn)}
 
 
-def evaluate_topics(target: CheckTarget, found: Topics) -> Found:
-    for at, state in found.items():
+def evaluate_topics(target: CheckTarget, states: Topics) -> Found:
+    for at, state in states.items():
         subject = target.about(f"topic {topics(target)[at].rpartition(':')[2]}", *at)
         if state is None:
             yield subject.error("none", f"it does not exist in {target.env.region}", "create it, or correct the ARN")

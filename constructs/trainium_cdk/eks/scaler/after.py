@@ -55,7 +55,7 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
 
 
 def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, now: float) -> str:
-    """What was done with a JobSet; empty if it has to wait."""
+    """Release a JobSet, or mark it as failed, and return a description; empty if it has to wait."""
     metadata, needs = job["metadata"], list(_needs(named, job["metadata"]))
     path = f"{SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
     proof = {k: metadata[k] for k in ("uid", "resourceVersion")}
@@ -75,7 +75,7 @@ def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, n
 
 
 def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
-    """What a JobSet waits for: the name, the reason of its failure with it, and the condition with which it has ended."""
+    """List a JobSet's dependencies: name, reason if the JobSet fails with it, and final condition; None before its end."""
     first, notes = metadata["labels"][AFTER_LABEL], metadata.get("annotations", {})
     inside = f"/namespaces/{metadata['namespace']}"
     if first != (other := notes.get(AFTER)):

@@ -43,7 +43,7 @@ _LATER = "insufficient unused quota"
 
 
 def never(message: str) -> bool:
-    """Whether Kueue's reason for which a Workload has no quota stays for good.
+    """Return whether Kueue's reason for giving a Workload no quota is permanent.
 
     A set of pods that no flavor takes is enough; a flavor in which others may make room is not such a reason.
 
@@ -56,7 +56,7 @@ def never(message: str) -> bool:
 
 
 def digest(queues: Iterable[Object], flavors: Iterable[Object]) -> str:
-    """What changes when a queue or a flavor does."""
+    """Return a digest that changes when a queue or a flavor does."""
     found = [
         f"{q['metadata']['name']} {q['metadata'].get('uid')} {q['metadata'].get('generation')}"
         for q in (*queues, *flavors)
@@ -169,13 +169,13 @@ def _bring_back(kubernetes: Any, workload: Object) -> str:
 
 
 def _again(notes: Object, now: float, is_now: str) -> bool:
-    """Whether it is time to try one again that was set aside here."""
+    """Return whether it is time to retry a Workload that was set aside here."""
     at, _, before = str(notes.get(AT, ""))[:99].partition(" ")
     return ASIDE in notes and at.isdecimal() and (now - int(at) >= AGAIN or before not in ("", is_now))
 
 
 def _reason(workload: Object) -> str:
-    """Why Kueue gives it no quota now."""
+    """Return Kueue's reason for giving a Workload no quota now."""
     conditions = workload.get("status", {}).get("conditions") or []
     found = [c for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"]
     return str(found[0].get("message") or "") if found else ""

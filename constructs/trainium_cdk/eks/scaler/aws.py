@@ -56,10 +56,10 @@ class NodeGroups:
             [reservation] = listed["CapacityReservations"]
         return DescribedGroup(group, described, scaling[0], template, reservation)
 
-    def keep_others_off(self, found: DescribedGroup) -> None:
+    def keep_others_off(self, details: DescribedGroup) -> None:
         """Remove the tags by which a Cluster Autoscaler discovers the group: EKS sets them on each, and their value does not matter."""
-        name = found.scaling["AutoScalingGroupName"]
-        keys = [t["Key"] for t in found.scaling.get("Tags", []) if t["Key"].startswith("k8s.io/cluster-autoscaler/")]
+        name = details.scaling["AutoScalingGroupName"]
+        keys = [t["Key"] for t in details.scaling.get("Tags", []) if t["Key"].startswith("k8s.io/cluster-autoscaler/")]
         if own := [key for key in keys if key.rpartition("/")[2] in ("enabled", self._cluster)]:
             tag = {"ResourceId": name, "ResourceType": "auto-scaling-group"}
             self._scaling.delete_tags(Tags=[{**tag, "Key": key} for key in own])
@@ -84,16 +84,16 @@ class NodeGroups:
                 found.setdefault(group, []).append(one)
         return found
 
-    def change(self, group: Group, found: DescribedGroup, change: GroupChange, now: float, ends: float) -> str:
+    def change(self, group: Group, details: DescribedGroup, change: GroupChange, now: float, ends: float) -> str:
         """Apply a group's changes, without those of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
 
         Args:
             ends: when a reservation ends by itself, if it is not cancelled.
         """
-        name, trouble = found.scaling["AutoScalingGroupName"], ""
+        name, trouble = details.scaling["AutoScalingGroupName"], ""
         self._protect(name, change.protect, True)
         if change.reserve:
-            missing, trouble = self._reserve_all(group, found, change.reserve, now, ends)
+            missing, trouble = self._reserve_all(group, details, change.reserve, now, ends)
             if missing and change.desired is not None and change.requested is not None:
                 desired, requested = change.desired - missing, change.requested - missing
                 change = replace(change, desired=desired if desired > group.desired else None, requested=requested)
@@ -114,35 +114,35 @@ class NodeGroups:
         return trouble
 
     def _reserve_all(
-        self, group: Group, found: DescribedGroup, counts: Sequence[int], now: float, ends: float
+        self, group: Group, details: DescribedGroup, counts: Sequence[int], now: float, ends: float
     ) -> tuple[int, str]:
         """All together, else each alone, so that a small workload does not wait for the nodes of a large one. Returns how many were not
         reserved, and why."""
-        token = f"{found.scaling['AutoScalingGroupName']}-{int(now)}"  # EKS's own name, which ends with a UUID
-        if not (trouble := self._reserve(group, found, sum(counts), token, ends)):
+        token = f"{details.scaling['AutoScalingGroupName']}-{int(now)}"  # EKS's own name, which ends with a UUID
+        if not (trouble := self._reserve(group, details, sum(counts), token, ends)):
             return 0, ""
         refused, missing = sum(counts), sum(counts)
         for number, count in enumerate(counts[:_ALONE]):
             if count >= refused:
                 continue
-            if self._reserve(group, found, count, f"{token}-{number}", ends):
+            if self._reserve(group, details, count, f"{token}-{number}", ends):
                 refused = count
             else:
                 missing -= count
         return missing, trouble
 
-    def _reserve(self, group: Group, found: DescribedGroup, count: int, token: str, ends: float) -> str:
+    def _reserve(self, group: Group, details: DescribedGroup, count: int, token: str, ends: float) -> str:
         """All instances or none: an Auto Scaling group would start, and charge, 11 of 16. Returns why not."""
         tags = {observe.CLUSTER: self._cluster, observe.RESERVED_FOR: group.name}
-        inside, placement = {}, found.template.get("Placement", {})
+        inside, placement = {}, details.template.get("Placement", {})
         if by := next((key for key in ("GroupName", "GroupId") if placement.get(key)), None):
             [described] = self._ec2.describe_placement_groups(**{f"{by}s": [placement[by]]})["PlacementGroups"]
             inside = {"PlacementGroupArn": described["GroupArn"]}
         try:
             self._ec2.create_capacity_reservation(
-                InstanceType=found.template.get("InstanceType") or found.described["instanceTypes"][0],
+                InstanceType=details.template.get("InstanceType") or details.described["instanceTypes"][0],
                 InstancePlatform="Linux/UNIX",
-                AvailabilityZone=found.scaling["AvailabilityZones"][0],
+                AvailabilityZone=details.scaling["AvailabilityZones"][0],
                 InstanceCount=count,
                 InstanceMatchCriteria="open",
                 EndDateType="limited",

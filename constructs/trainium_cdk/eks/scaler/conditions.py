@@ -1,4 +1,4 @@
-"""What to tell the owner of a request for nodes."""
+"""Conditions of requests for nodes: state, reason and message for their owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer(
     now: float,
     limits: Limits,
 ) -> Answer:
-    """What to tell a request whose nodes it has not been given yet.
+    """Return the answer to a request whose nodes are not assigned yet.
 
     Args:
         unknown: why the groups that are not in `groups` could not be read.
@@ -62,7 +62,7 @@ def answer(
 
 
 def _fits(request: NodeRequest, group: Group) -> bool:
-    """Whether its pods have room in the group while nothing else is there."""
+    """Return whether a request's pods fit into a group of maximum size without other pods."""
     return not places(request, [group.resources] * group.maximum)[1]
 
 
@@ -80,6 +80,6 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:g} minutes"
 
 
-def clock(at: float) -> str:
+def clock(time: float) -> str:
     """A time for people."""
-    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{dt.datetime.fromtimestamp(time, dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -82,7 +82,7 @@ class ScalerSettings:
 
     @classmethod
     def read(cls, text: str) -> ScalerSettings:
-        """From JSON."""
+        """Read the settings from JSON."""
         data = json.loads(text)
         groups = tuple(
             observe.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
@@ -215,8 +215,8 @@ class Supplier:
                 self._failed.append(unknown[group.name])
         return found, unknown
 
-    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        if status := observe.status(told, request.get("status", {}), now):
+    def _tell(self, request: Mapping[str, Any], response: Answer, now: float) -> None:
+        if status := observe.status(response, request.get("status", {}), now):
             self._patch_status(request, status)
 
     def _look_for_pods(self, request: Mapping[str, Any], known: NodeRequest, now: float, inside: Any) -> None:
@@ -259,7 +259,7 @@ class Supplier:
         self._kubernetes.patch(self._lease, {"spec": {"renewTime": at}})
 
     def _try(self, what: str, call: Callable[..., T], *given: Any, **options: Any) -> T | None:
-        """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
+        """Call a function and return its result; None if it fails. A failure ends the run as an error when all else is done."""
         try:
             return call(*given, **options)
         except Exception as error:  # of an object that somebody wrote

@@ -43,9 +43,9 @@ TRAIN = "train"
 """The container of a pod that trains."""
 
 
-def condition(found: Mapping[str, Any] | None, *kinds: str, status: str = "True") -> dict[str, Any] | None:
+def condition(resource: Mapping[str, Any] | None, *kinds: str, status: str = "True") -> dict[str, Any] | None:
     """A condition of an object of one of these kinds, if one has that status."""
-    conditions = (found or {}).get("status", {}).get("conditions") or []
+    conditions = (resource or {}).get("status", {}).get("conditions") or []
     return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == status), None)
 
 

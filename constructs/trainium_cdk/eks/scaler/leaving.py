@@ -31,7 +31,7 @@ EACH = "*"
 
 
 class ObjectKind(NamedTuple):
-    """Where the API has objects of a kind."""
+    """Kind of Kubernetes objects: its path in the API."""
 
     root: str
     folder: str
@@ -86,7 +86,7 @@ WORK = {
     "volcano job": ObjectKind("/apis/batch.volcano.sh/v1alpha1", "jobs", True),
     "PersistentVolumeClaim": ObjectKind(_CORE, "persistentvolumeclaims", True),
 }
-"""What keeps a namespace: jobs, ended ones too, as their records and logs would go; and the users' own claims."""
+"""Objects that keep a namespace: jobs, ended ones too, as their records and logs would go; and the users' own claims."""
 
 
 class Leaving:
@@ -123,13 +123,13 @@ class Leaving:
         marked = f"{LABEL}%3D{self._leaves}"
         return self._remove({k: list(self._list(at, marked)) if k in _MAY_STAY else [] for k, at in KINDS.items()})
 
-    def _remove(self, found: Mapping[str, list[Object]]) -> dict[str, list[str]]:
-        busy = {name: why for one in found["Namespace"] if (why := self._work(name := name_of(one)))}
+    def _remove(self, leaving: Mapping[str, list[Object]]) -> dict[str, list[str]]:
+        busy = {name: why for one in leaving["Namespace"] if (why := self._work(name := name_of(one)))}
         for name, why in busy.items():
             self._stays.append(f"Namespace {name}: it has {why}; kubectl delete namespace {name} removes it with them")
-        going = {name_of(one) for one in found["Namespace"]} - busy.keys()
+        going = {name_of(one) for one in leaving["Namespace"]} - busy.keys()
         pending: list[tuple[str, Object]] = []
-        for kind, objects in found.items():
+        for kind, objects in leaving.items():
             if objects and kind in _FREED:
                 self._await(pending)
             for one in objects:
@@ -146,16 +146,16 @@ class Leaving:
         self._await(pending)
         return {"removed": self._removed, "stays": self._stays}
 
-    def _user(self, kind: str, one: Object) -> str:
-        """Who still uses an object; empty if no one does."""
-        name = name_of(one)
+    def _user(self, kind: str, resource: Object) -> str:
+        """Return who still uses an object; empty if no one does."""
+        name = name_of(resource)
         if kind == "ClusterQueue" and (jobs := self._running(name)):
-            self._api.patch(_path(KINDS[kind], one), {"spec": {"resourceGroups": without_quota(one["spec"])}})
+            self._api.patch(_path(KINDS[kind], resource), {"spec": {"resourceGroups": without_quota(resource["spec"])}})
             return f"{jobs} run; it has no quota and takes no new job"
         if kind == "PersistentVolumeClaim" and (jobs := self._mounting(*name.split("/"))):
             return f"{jobs} use it"
         if kind == "PersistentVolume":
-            claim = one["spec"].get("claimRef", {})
+            claim = resource["spec"].get("claimRef", {})
             path = f"{_CORE}/namespaces/{claim.get('namespace')}/persistentvolumeclaims/{claim.get('name')}"
             bound = self._get(path) if claim else None
             if bound and not bound["metadata"].get("deletionTimestamp"):
@@ -170,7 +170,7 @@ class Leaving:
         return ""
 
     def _work(self, namespace: str) -> str:
-        """What users have in a namespace; empty if nothing."""
+        """List the objects of users in a namespace as text; empty if there are none."""
         found = []
         for kind, at in WORK.items():
             objects = self._list(ObjectKind(f"{at.root}/namespaces/{namespace}", at.folder))
@@ -204,19 +204,19 @@ class Leaving:
         )
 
     def _workloads(self) -> Iterator[Object]:
-        """Those of Kueue that have not ended."""
+        """List Kueue's Workloads that have not ended."""
         for one in self._list(ObjectKind(_KUEUE, "workloads")):
             ended = {c["type"] for c in one.setdefault("status", {}).get("conditions", []) if c["status"] == "True"}
             if "Finished" not in ended:
                 yield one
 
-    def _delete(self, kind: str, one: Object) -> bool:
+    def _delete(self, kind: str, resource: Object) -> bool:
         try:
-            self._api.delete(_path(KINDS[kind], one), one["metadata"]["uid"])
+            self._api.delete(_path(KINDS[kind], resource), resource["metadata"]["uid"])
         except OSError as error:
-            self._stays.append(f"{kind} {name_of(one)}: {error}")
+            self._stays.append(f"{kind} {name_of(resource)}: {error}")
             return False
-        self._removed.append(f"{kind} {name_of(one)}")
+        self._removed.append(f"{kind} {name_of(resource)}")
         return True
 
     def _await(self, pending: list[tuple[str, Object]]) -> None:
@@ -245,9 +245,9 @@ class Leaving:
         return self._api.get(path)  # type: ignore[no-any-return]
 
 
-def name_of(one: Object) -> str:
+def name_of(resource: Object) -> str:
     """NAMESPACE/NAME, or NAME for what is in no namespace."""
-    return "/".join(filter(None, (one["metadata"].get("namespace"), one["metadata"]["name"])))
+    return "/".join(filter(None, (resource["metadata"].get("namespace"), resource["metadata"]["name"])))
 
 
 def without_quota(spec: Object) -> list[Object]:
@@ -259,9 +259,9 @@ def without_quota(spec: Object) -> list[Object]:
     return groups
 
 
-def _path(at: ObjectKind, one: Object) -> str:
-    where = f"/namespaces/{one['metadata']['namespace']}" if at.namespaced else ""
-    return f"{at.root}{where}/{at.folder}/{one['metadata']['name']}"
+def _path(at: ObjectKind, resource: Object) -> str:
+    where = f"/namespaces/{resource['metadata']['namespace']}" if at.namespaced else ""
+    return f"{at.root}{where}/{at.folder}/{resource['metadata']['name']}"
 
 
 def _refers(spec: Object) -> set[str]:

@@ -1,4 +1,4 @@
-"""What CloudWatch is told of a cluster: lines of its embedded metric format in the function's log. Pure."""
+"""Metrics of a cluster for CloudWatch: lines of its embedded metric format in the function's log. Pure."""
 
 from __future__ import annotations
 

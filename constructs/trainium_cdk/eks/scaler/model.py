@@ -183,7 +183,7 @@ class ScalingPlan:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request is told.
+    """Answer to a request for nodes.
 
     Attributes:
         reason: one word, for programs.

@@ -49,7 +49,7 @@ _UNITS = (
 _DIGITS = 19
 """Most digits of a number of devices: Kubernetes accepts 1e999999999, and counts in 64 bits (apimachinery, pkg/api/resource/quantity.go)."""
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
-"""How the name of a zone begins: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
+"""Region in the name of a zone: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
 """EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
 _JOBS_LEAVE = _EKS_STOPS + dt.timedelta(minutes=5)
@@ -91,13 +91,13 @@ class DescribedGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether its nodes come from a reservation or block, or from a resource group of them, beyond which EC2 starts nodes on demand."""
+        """True if its nodes come from a reservation, a block, or a resource group of them. Beyond a group, EC2 starts nodes on demand."""
         target = self.template.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
         return self.reservation is not None or "CapacityReservationResourceGroupArn" in target
 
 
 class PlacedPod(NamedTuple):
-    """What is kept of a pod that is on a node.
+    """Pod on a node, reduced to the fields in use.
 
     Attributes:
         request: key of its ProvisioningRequest; empty if it has none.
@@ -111,7 +111,7 @@ class PlacedPod(NamedTuple):
 
 
 class Template(NamedTuple):
-    """What is kept of a PodTemplate."""
+    """PodTemplate, reduced to the fields in use."""
 
     needs: Resources
     selector: Mapping[str, str]
@@ -165,16 +165,16 @@ class ObservedCluster:
         ]
         self._live = {r.key for r in self.requests}
 
-    def _read(self, read: Callable[..., T | None], one: Object, *given: Any) -> T | None:
+    def _read(self, read: Callable[..., T | None], obj: Object, *given: Any) -> T | None:
         try:
-            return read(one, *given)
+            return read(obj, *given)
         except Exception as error:
-            name = key(one) if "metadata" in one else one.get("InstanceId")
-            self.unreadable.append(f"{one.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
+            name = key(obj) if "metadata" in obj else obj.get("InstanceId")
+            self.unreadable.append(f"{obj.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
             return None
 
     def _placed(self) -> dict[str, Counter[Resources]]:
-        """What the pods of each request need that are on nodes."""
+        """Return the needs of each request's pods that are on nodes."""
         # on a node that is not Ready, a pod that is being deleted may stay for ever
         alive = {node["metadata"]["name"] for node in self.joined.values() if ready(node)}
         placed: dict[str, Counter[Resources]] = {}
@@ -184,9 +184,9 @@ class ObservedCluster:
         return placed
 
     def _request(
-        self, one: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
+        self, request: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
     ) -> NodeRequest | None:
-        spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
+        spec, metadata, state = request["spec"], request["metadata"], request.get("status", {})
         true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
         paths = [f"{metadata['namespace']}/{s['podTemplateRef']['name']}" for s in spec["podSets"]]
         if spec["provisioningClassName"] != CLASS or "Failed" in true or not self._templates.keys() >= set(paths):
@@ -196,34 +196,34 @@ class ObservedCluster:
             needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
-            key=key(one),
+            key=key(request),
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
-            needs=tuple((needs - placed.get(key(one), Counter())).items()),
+            needs=tuple((needs - placed.get(key(request), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
             waiting_since=float(details.get(_WAITING_SINCE) or 0),
             provisioned="Provisioned" in true,
-            holds=key(one) in self._holders,
+            holds=key(request) in self._holders,
             without_pods_since=float(details.get(WITHOUT_PODS_SINCE) or 0),
         )
 
     def group(
-        self, found: DescribedGroup, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool
+        self, group: DescribedGroup, launched: Mapping[str, float], reservations: Iterable[Object], *, atomic: bool
     ) -> Group:
         """A node group, without instances that are terminating.
 
         Args:
             launched: launch times of instances that have not joined, by id.
-            made: reservations that were made for it.
+            reservations: reservations that were made for it.
             atomic: whether to reserve new instances before they are started.
         """
-        settings, described, scaling = found.settings, found.described, found.scaling
+        settings, described, scaling = group.settings, group.described, group.scaling
         noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
         issues = described.get("health", {}).get("issues", [])
         # spot and reserved capacity need no reservation, and one is for one zone
-        plain = described.get("capacityType") == "ON_DEMAND" and not found.reserved
+        plain = described.get("capacityType") == "ON_DEMAND" and not group.reserved
         own = [
             Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"])
-            for r in made
+            for r in reservations
         ]
         return Group(
             name=settings.name,
@@ -233,15 +233,15 @@ class ObservedCluster:
             desired=scaling["DesiredCapacity"],
             nodes=tuple(
                 # one that cannot be read takes no pod, and stays
-                self._read(self._node, i, found, launched) or GroupNode(i["InstanceId"], state="unusable", busy=True)
+                self._read(self._node, i, group, launched) or GroupNode(i["InstanceId"], state="unusable", busy=True)
                 for i in scaling["Instances"]
                 if i["LifecycleState"].startswith(_LAUNCHED)
             ),
             requested=int(noted) if noted.isdigit() else None,
             status=described["status"],
             trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
-            closed=closed(found.reservation, self._now) if found.reservation else "",
-            reserved=found.reserved,
+            closed=closed(group.reservation, self._now) if group.reservation else "",
+            reserved=group.reserved,
             atomic=atomic and plain and len(scaling["AvailabilityZones"]) == 1,
             reservations=tuple(own),
         )
@@ -278,7 +278,7 @@ class ObservedCluster:
         )
 
     def why(self, name: str) -> str:
-        """Why a device of this node is broken."""
+        """Return why a device of this node is broken."""
         return next((broken(node) for node in self.joined.values() if node["metadata"]["name"] == name), "")
 
     def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str]]:
@@ -297,19 +297,19 @@ class ObservedCluster:
         return found
 
 
-def pod(found: Object, names: Sequence[str]) -> PlacedPod | None:
+def pod(manifest: Object, names: Sequence[str]) -> PlacedPod | None:
     """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
-    metadata, spec = found["metadata"], found["spec"]
+    metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
     if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
-    phase = "Deleted" if metadata.get("deletionTimestamp") else found["status"].get("phase", "")
+    phase = "Deleted" if metadata.get("deletionTimestamp") else manifest["status"].get("phase", "")
     return PlacedPod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
 
 
-def template(found: Object, names: Sequence[str]) -> Template:
-    spec = found["template"]["spec"]
+def template(manifest: Object, names: Sequence[str]) -> Template:
+    spec = manifest["template"]["spec"]
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
     terms = node.get("nodeSelectorTerms", [])
@@ -375,12 +375,12 @@ def _notes(node: Object) -> dict[str, str]:
 
 
 def ready(node: Object) -> bool:
-    """Whether the node's kubelet answers."""
+    """Return whether the node's kubelet answers."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
 
 
 def broken(node: Object) -> str:
-    """Why a device of a node is broken, as EKS's agent says; empty if it does not."""
+    """Return why a device of a node is broken, from EKS's agent; empty if none is."""
     for one in node.get("status", {}).get("conditions", []):
         if one["type"] == _HARDWARE and one["status"] == "False":
             return str(one.get("message") or one.get("reason") or "a device is broken")
@@ -388,10 +388,10 @@ def broken(node: Object) -> str:
 
 
 def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cordoned: bool) -> bool:
-    """Whether the node takes pods, and announces all of its devices.
+    """Return whether the node takes pods and announces all of its devices.
 
     Args:
-        cordoned: whether it was cordoned here, which then does not count.
+        cordoned: whether it was cordoned here; such a cordon does not count.
     """
     spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
     own = taints | ({_CORDONED} if cordoned else set())
@@ -401,13 +401,13 @@ def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cor
 
 
 def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
-    """Whether a plug-in has announced devices, but not all: one is broken."""
+    """Return whether a plug-in has announced devices, but not all: one is broken."""
     has = node.get("status", {}).get("allocatable", {})
     return any(0 < whole(has.get(name, "0")) < count for name, count in resources.items())
 
 
 def closed(reservation: Object, now: float) -> str:
-    """Why a capacity reservation or block launches nothing now; empty if it does."""
+    """Explain why a capacity reservation or block launches nothing now; empty if it does."""
     id, state, end = reservation["CapacityReservationId"], reservation["State"], reservation.get("EndDate")
     block = reservation.get("ReservationType") == "capacity-block"
     what = f"capacity {'block' if block else 'reservation'} {id}"
@@ -421,13 +421,13 @@ def closed(reservation: Object, now: float) -> str:
     return f"{what} is {state}; give the node group another one (reservation)"
 
 
-def labels(found: DescribedGroup) -> dict[str, str]:
+def labels(group: DescribedGroup) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
-    zones = found.scaling["AvailabilityZones"]
+    zones = group.scaling["AvailabilityZones"]
     own = {
-        "node.kubernetes.io/instance-type": found.settings.instance_type,
-        "eks.amazonaws.com/nodegroup": found.settings.nodegroup,
-        "eks.amazonaws.com/capacityType": found.described.get("capacityType", "ON_DEMAND"),
+        "node.kubernetes.io/instance-type": group.settings.instance_type,
+        "eks.amazonaws.com/nodegroup": group.settings.nodegroup,
+        "eks.amazonaws.com/capacityType": group.described.get("capacityType", "ON_DEMAND"),
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
     }
@@ -436,7 +436,7 @@ def labels(found: DescribedGroup) -> dict[str, str]:
         own |= {"topology.kubernetes.io/zone": zones[0]} | (
             {"topology.kubernetes.io/region": region[0]} if region else {}
         )
-    return {**found.described.get("labels", {}), **own}
+    return {**group.described.get("labels", {}), **own}
 
 
 def seconds(text: str) -> float:
@@ -450,13 +450,13 @@ def condition(kind: str, true: bool, reason: str, message: str, now: float) -> O
     return {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": at}
 
 
-def key(found: Mapping[str, Any]) -> str:
+def key(manifest: Mapping[str, Any]) -> str:
     """Namespace and name."""
-    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
 
 
 def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
-    """Whether nodes with these labels fit a pod's node selector and required node affinity."""
+    """Return whether nodes with these labels fit a pod's node selector and required node affinity."""
     if any(labels.get(key) != value for key, value in pods.selector.items()):
         return False
     return not pods.affinity or any(_term(term, labels) for term in pods.affinity)

@@ -1,4 +1,4 @@
-"""Which nodes to start for waiting workloads, and which to remove. Pure; times are seconds since 1970.
+"""Decisions of nodes to start for waiting workloads, and of nodes to remove. Pure; times are seconds since 1970.
 
 Kueue decides who goes first. A workload for which it holds quota has a ProvisioningRequest, until it has finished or is evicted: so
 the requests are the live workloads, and their nodes are neither given to another one nor removed. Nodes are counted from pods'
@@ -58,10 +58,10 @@ class _GroupPlan:
         self._free = {n.instance: n.free for n in self._nodes}
         self._new: list[Resources] = []
         self._started: list[int] = []
-        """How many of them each request starts."""
+        """Number of new nodes that each request starts."""
         self._kept: set[str] = set()
         self._expected = False
-        """Whether pods are about to be placed on its nodes."""
+        """True if pods are about to be placed on its nodes."""
 
     def take(self, request: NodeRequest, *, existing: bool) -> GroupPlace | None:
         """Places for the request's pods: its own nodes first, then the fullest, then the oldest. None if not all of them have room; but a

@@ -17,7 +17,7 @@ from trainium_cdk.operations.teardown.survey import Client, KeptResource, Survey
 from trainium_cdk.text import counted, join_words
 
 ATTEMPTS = 3
-"""How often the stack's deletion is tried; what blocks it is deleted in between."""
+"""Attempts to delete the stack. Blocking resources are deleted in between."""
 _RELEASING = frozenset({"instance", "load balancer", "classic load balancer"})
 """Kinds whose network interfaces hold security groups and target groups for some minutes after their deletion."""
 _HELD = frozenset({"DependencyViolation", "ResourceInUse"})
@@ -46,7 +46,7 @@ class RemovalReport:
 
 
 def destroy(
-    found: Survey,
+    survey: Survey,
     client: Client,
     say: Callable[[str], None],
     *,
@@ -57,7 +57,7 @@ def destroy(
     """Delete a stack and its leftovers. What its policies keep is not deleted.
 
     Args:
-        found: the stack, as just read by `survey`.
+        survey: the stack, as just read by `survey`.
         say: called with a message for each step.
         progress: called with the number of resources that are deleted (or kept) by now, and that of all.
         interval: seconds between two requests while the deletion runs.
@@ -66,24 +66,24 @@ def destroy(
         TrnError: another operation on the stack is in progress.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
-    if found.status.endswith("_IN_PROGRESS") and found.status != "DELETE_IN_PROGRESS":
-        raise TrnError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
-    report = RemovalReport(deleted=found.deleted, kept=list(found.kept))
+    if survey.status.endswith("_IN_PROGRESS") and survey.status != "DELETE_IN_PROGRESS":
+        raise TrnError(f"stack {survey.owner.stack} is {survey.status}. Wait until that has ended, then try again")
+    report = RemovalReport(deleted=survey.deleted, kept=list(survey.kept))
     failed: list[tuple[str, str]] = []
     for attempt in range(ATTEMPTS):
         if report.deleted:
             break
         if attempt:
-            _clear_the_way(found, client, failed, report, say, sleep)
+            _clear_the_way(survey, client, failed, report, say, sleep)
         say(
-            f"deleting stack {found.owner.stack}"
-            + (" again" if attempt else f" with {counted(found.resources, 'resource')}")
+            f"deleting stack {survey.owner.stack}"
+            + (" again" if attempt else f" with {counted(survey.resources, 'resource')}")
         )
-        report.deleted, failed = _delete_stack(found.owner.stack_id, client, progress, sleep, interval)
+        report.deleted, failed = _delete_stack(survey.owner.stack_id, client, progress, sleep, interval)
         for name, why in failed:
             say(f"could not delete {name}: {why}")
     if report.deleted:
-        _sweep(client, list(sweep.find(client, found.owner)), report, say, sleep)
+        _sweep(client, list(sweep.find(client, survey.owner)), report, say, sleep)
     else:
         report.left.extend(failed)
     return report
@@ -130,7 +130,7 @@ def _resources(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
 
 
 def _clear_the_way(
-    found: Survey,
+    survey: Survey,
     client: Client,
     failed: list[tuple[str, str]],
     report: RemovalReport,
@@ -141,8 +141,8 @@ def _clear_the_way(
     from botocore.exceptions import ClientError
 
     names = " ".join(name for name, _ in failed)
-    stores = [("bucket", bucket, partial(_empty_bucket, client("s3"))) for bucket in found.buckets]
-    stores += [("registry", registry, partial(_empty_registry, client("ecr"))) for registry in found.registries]
+    stores = [("bucket", bucket, partial(_empty_bucket, client("s3"))) for bucket in survey.buckets]
+    stores += [("registry", registry, partial(_empty_registry, client("ecr"))) for registry in survey.registries]
     for kind, name, empty in stores:
         if name in names:
             say(f"emptying {kind} {name}")
@@ -150,20 +150,20 @@ def _clear_the_way(
                 empty(name)
     # a cluster would create them again
     if not any(kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")):
-        _sweep(client, list(sweep.find(client, found.owner, blocking=True)), report, say, sleep)
+        _sweep(client, list(sweep.find(client, survey.owner, blocking=True)), report, say, sleep)
     report.left.clear()  # only the final result is reported
 
 
 def _sweep(
     client: Client,
-    found: list[sweep.Leftover],
+    leftovers: list[sweep.Leftover],
     report: RemovalReport,
     say: Callable[[str], None],
     sleep: Callable[[float], None],
 ) -> None:
     """Delete leftovers. Those that are held by what was deleted just now are tried again until AWS has released them."""
-    report.left += [(f"{left.kind} {left.id}", f"{left.why}{_UNSURE}") for left in found if not left.sure]
-    failed, waited = _delete_leftovers(client, [left for left in found if left.sure], report, say), 0
+    report.left += [(f"{left.kind} {left.id}", f"{left.why}{_UNSURE}") for left in leftovers if not left.sure]
+    failed, waited = _delete_leftovers(client, [left for left in leftovers if left.sure], report, say), 0
     while waited < _RELEASE_SECONDS and any(left.kind in _RELEASING for left in report.swept):
         held = [left for left, error in failed if code_and_message(error)[0] in _HELD]
         if not held:
@@ -177,13 +177,13 @@ def _sweep(
 
 
 def _delete_leftovers(
-    client: Client, found: list[sweep.Leftover], report: RemovalReport, say: Callable[[str], None] = lambda _: None
+    client: Client, leftovers: list[sweep.Leftover], report: RemovalReport, say: Callable[[str], None] = lambda _: None
 ) -> list[tuple[sweep.Leftover, Exception]]:
-    """Those that could not be deleted, and why; Lambda and EKS delete interfaces of their own at the same time."""
+    """Delete leftovers, and return the failed ones with their errors. Lambda and EKS delete interfaces of their own at the same time."""
     from botocore.exceptions import ClientError
 
     failed: list[tuple[sweep.Leftover, Exception]] = []
-    for left in found:
+    for left in leftovers:
         say(f"deleting {left.kind} {left.id}: {left.why}")
         try:
             sweep.delete(client, left)

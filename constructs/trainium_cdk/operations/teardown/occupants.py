@@ -67,10 +67,10 @@ def occupants(
     return found
 
 
-def lines(found: Iterable[Occupant]) -> Iterator[str]:
-    """Who loses what, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
+def lines(occupants: Iterable[Occupant]) -> Iterator[str]:
+    """Describe lost jobs by owner, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
     for own, name in ((True, "yours"), (False, "of others")):
-        mine = sorted((one for one in found if one.own is own), key=lambda one: one.owner)
+        mine = sorted((one for one in occupants if one.own is own), key=lambda one: one.owner)
         for owner, group in groupby(mine, key=lambda one: one.owner):
             jobs = list(group)
             waiting = sum(one.state == "PENDING" for one in jobs)

@@ -42,11 +42,11 @@ class Owner:
     kept: frozenset[str] = frozenset()
 
     def why(self, tags: Mapping[str, str]) -> str:
-        """Why a resource with these tags belongs to the stack; empty if it does not."""
+        """Explain why a resource with these tags belongs to the stack; empty if it does not."""
         return _one_of(self._tags(), tags)
 
     def vouched(self, tags: Mapping[str, str], vpc: str = "", group: str = "") -> bool:
-        """Whether AWS itself says that a resource is of this stack: by a tag that only AWS can set, or by where it is.
+        """Return whether AWS proves that a resource is of this stack: by a tag only AWS sets, or location.
 
         Args:
             vpc: its id; empty for none.
@@ -56,13 +56,13 @@ class Owner:
         return bool(vpc in self.vpcs or group.rpartition("/")[2] in self.managed or _one_of(of_aws, tags))
 
     def why_reservation(self, tags: Mapping[str, str]) -> str:
-        """Why a capacity reservation with these tags belongs to the stack; empty if it does not."""
+        """Explain why a capacity reservation with these tags belongs to the stack; empty if it does not."""
         made = TRACES[self.engine].reservations(self.cluster) if self.cluster and self.engine else {}
         return self.why(tags) or _one_of(made, tags)
 
     def why_interface(self, tags: Mapping[str, str], vpc: str, description: str) -> str:
-        """Why a network interface belongs to the stack: Lambda, EKS and load balancers leave theirs without the stack's tags, in
-        the VPC that it created. Other interfaces there belong to others."""
+        """Explain why a network interface belongs to the stack. Lambda, EKS and load balancers leave theirs without the stack's tags, in the VPC
+        that it created. Other interfaces there belong to others."""
         if why := self.why(tags):
             return why
         if vpc in self.vpcs - self.kept and description.startswith(_LEFT_BY_AWS):
@@ -70,7 +70,7 @@ class Owner:
         return ""
 
     def why_log(self, group: str) -> str:
-        """Why a log group belongs to the stack; empty if it does not."""
+        """Explain why a log group belongs to the stack; empty if it does not."""
         if group in {f"/aws/lambda/{f}" for f in self.functions}:
             return "it is the log of a function of the stack"
         if group in {f"/aws/codebuild/{p}" for p in self.projects}:

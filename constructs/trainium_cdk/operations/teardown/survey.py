@@ -142,7 +142,7 @@ def events(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
 
 
 def _stays(resource: Mapping[str, Any], keeping: set[str]) -> bool:
-    """Whether a resource is kept when its stack is deleted."""
+    """Return whether a resource is kept when its stack is deleted."""
     if "Past" in resource:
         return bool(resource["ResourceStatus"] == "DELETE_SKIPPED")
     return resource["LogicalResourceId"] in keeping

@@ -40,7 +40,7 @@ class Kind:
     find: Find
     delete: Delete
     before: bool = False
-    """Whether it may block the stack's deletion."""
+    """True if it may block the stack's deletion."""
 
 
 def find(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Leftover]:
@@ -125,7 +125,7 @@ def _tagged(
     wanted: Callable[[dict[str, Any]], bool],
     why_ours: Callable[[Owner, dict[str, str]], str] = Owner.why,
 ) -> Find:
-    """Those of EC2 that are wanted, by their tags."""
+    """Return a function that finds wanted EC2 resources by their tags."""
 
     def find(client: Client, owner: Owner) -> Found:
         for item in _items(client, "ec2", operation, items):

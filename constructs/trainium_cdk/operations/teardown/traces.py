@@ -1,4 +1,4 @@
-"""What marks resources that belong to the clusters of each engine."""
+"""Marks of resources that belong to the clusters of each engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Traces:
-    """What marks resources that belong to an engine's clusters.
+    """Marks of resources that belong to an engine's clusters.
 
     Attributes:
         cluster_resource: CloudFormation type of the cluster, by which a stack is known as one of this engine; empty for none.

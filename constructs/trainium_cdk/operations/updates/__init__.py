@@ -1,4 +1,4 @@
-"""What a deployment would do to a deployed stack: which change replaces, loses or interrupts what.
+"""Consequences of a deployment for a deployed stack: which change replaces, loses or interrupts what.
 
 Without CDK and AWS, except for `trainium_cdk.operations.updates.live`.
 

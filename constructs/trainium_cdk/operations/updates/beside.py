@@ -28,11 +28,11 @@ class Templates:
     renewed: set[tuple[str, str]]
 
     def created(self, key: str) -> bool:
-        """Whether the deployment creates the resource, also in the place of one with this logical id."""
+        """Return whether the deployment creates the resource, also in the place of one with this logical id."""
         return key not in self.old or (key, "") in self.renewed
 
     def same(self, old: Any, new: Any) -> bool:
-        """Whether two values are one value after the deployment."""
+        """Return whether two values are equal after the deployment."""
         return bool(text(old) == text(marked(new, self.renewed)))
 
 

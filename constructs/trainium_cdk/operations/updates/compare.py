@@ -41,8 +41,7 @@ class _Resource:
 
     @property
     def kept(self) -> bool:
-        """Whether the deployed resource is kept in the account when the stack replaces or removes it. DeletionPolicy is for a removal
-        alone."""
+        """True if the account keeps the deployed resource when the stack replaces or removes it. DeletionPolicy is for a removal alone."""
         policy = self.new.get("UpdateReplacePolicy") if self.new else self.old.get("DeletionPolicy")
         return policy in ("Retain", "RetainExceptOnCreate", "Snapshot")
 
@@ -153,7 +152,7 @@ def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[s
 
 
 def _holds(pair: _Resource, spec: Spec) -> str:
-    """What is lost with a resource; empty if nothing."""
+    """Return the data that is lost with a resource; empty if there is none."""
     if slurm.is_provider(pair.old):
         return ""
     return updates().holds.get(pair.type) or ("what it stores" if spec.stateful(pair.type) else "")
@@ -247,7 +246,7 @@ def _renaming(type_name: str) -> str:
 
 
 def _smaller(old: Any, new: Any) -> bool:
-    """Whether a number, or a version, becomes smaller; CloudFormation also takes numbers as text."""
+    """Return whether a number, or a version, becomes smaller. CloudFormation also takes numbers as text."""
     before, after = str(old).split("."), str(new).split(".")
     return all(part.isdecimal() for part in (*before, *after)) and [*map(int, after)] < [*map(int, before)]
 

@@ -27,7 +27,7 @@ def with_stack_tags(template: dict[str, Any], tags: Mapping[str, str]) -> dict[s
 
 
 def pairs(kind: str, changed: Iterable[str]) -> tuple[str, str] | None:
-    """Why EKS refuses to change these properties of a node group at once, and what to do; None where it does not, and of other types.
+    """Return why EKS refuses to change these properties of a node group at once, and the fix. None if it does not, and for other types.
 
     "Version and ReleaseVersion updates cannot be combined with other updates": tags (aws-cdk issue 16644), sizes, labels and the rest of its
     configuration (containers-roadmap issue 1258). A version of the launch template counts as one of the former: UpdateNodegroupVersion takes all

@@ -12,7 +12,7 @@ _IN_TEXT = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.([A-Za-z0-9.]+))?\}")
 
 
 def intrinsic(value: Any) -> bool:
-    """Whether a value is one of CloudFormation's functions, whose value is not known yet."""
+    """Return whether a value is one of CloudFormation's functions, whose value is not known yet."""
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
 
 

@@ -60,7 +60,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
 
 
 def _reason(words: str, stack: str, app: Path | None) -> str:
-    """What the CDK's command line reports, with what to do."""
+    """Explain an error of the CDK's command line, with the fix."""
     if "--app is required" in words:
         return f"there is no CDK app in {app or 'this folder'} (no cdk.json with `app`): run it in the app's folder, or give --app FOLDER"
     if "No stacks match" in words:

@@ -36,7 +36,7 @@ _GONE = "they are removed; files are not deleted with them. A claim that a job u
 
 
 def consequences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Verdict]:
-    """What an update of the list of objects does.
+    """List the consequences of an update of the list of objects.
 
     Args:
         new: with marks where a reference will have another value (`leaves.marked`).
@@ -68,7 +68,7 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ver
 
 
 def _names(objects: Mapping[str, Any]) -> dict[str, list[str]]:
-    """By kind, the names as readable text, each namespace in the place of `*` (`eks.owned.names_by_kind`)."""
+    """Return the names as readable text, by kind, each namespace in the place of `*` (`eks.owned.names_by_kind`)."""
     spaces = objects.get("*", ())
     found = {kind: [_words(name) for name in names] for kind, names in objects.items() if kind != "*"}
     return {kind: [each for name in names for each in _each(name, spaces)] for kind, names in found.items()}

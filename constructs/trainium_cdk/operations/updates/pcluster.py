@@ -1,4 +1,4 @@
-"""What ParallelCluster does with a change of a cluster's configuration: its update policy for each path.
+"""Update policies of ParallelCluster for each path of a cluster's configuration.
 
 The policies are data (`catalog/data/updates.yaml`); the few that depend on the values are functions here. The tests compare both
 with ParallelCluster itself.
@@ -71,7 +71,7 @@ def changes(old: Config, new: Config, *, login_running: bool | None = None) -> l
 
 
 def has_login_nodes(config: Config) -> bool:
-    """Whether the configuration has login nodes."""
+    """Return whether the configuration has login nodes."""
     pools = (config.get("LoginNodes") or {}).get("Pools") or []
     return any(_number(pool.get("Count"), 1) > 0 for pool in pools)
 
@@ -194,7 +194,7 @@ def _number(value: Any, default: int) -> int:
 
 
 def _managed_group(f: _Found, config: Config) -> bool:
-    """Whether the compute resource that the change is in has a placement group that ParallelCluster creates."""
+    """Return whether the compute resource with the change has a placement group that ParallelCluster creates."""
     queue = _entry((config.get("Scheduling") or {}).get("SlurmQueues"), f.steps, "SlurmQueues")
     resource = _entry(queue.get("ComputeResources"), f.steps, "ComputeResources")
     chosen = (resource.get("Networking") or {}).get("PlacementGroup") or (queue.get("Networking") or {}).get(

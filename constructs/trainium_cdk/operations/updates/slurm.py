@@ -1,4 +1,4 @@
-"""What a change means for a ParallelCluster cluster, as text."""
+"""Consequences of a change for a ParallelCluster cluster, as text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
 
 
 def unjudged_of_pcs(path: tuple[str, ...], new: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a changed setting of a PCS cluster's slurm.conf means if nobody judged its value: (meaning, advice)."""
+    """Return (meaning, advice) for a changed slurm.conf setting of a PCS cluster if nobody judged its value; else None."""
     properties = new.get("Properties") or {}
     settings = (properties.get("SlurmConfiguration") or {}).get("SlurmCustomSettings") or []
     if path[:2] != ("SlurmConfiguration", "SlurmCustomSettings") or path[2:] == () or not int(path[2]) < len(settings):
@@ -81,7 +81,7 @@ def _not_judged(names: Iterable[str]) -> tuple[str, str]:
 
 
 def accounting(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Consequence]:
-    """What is lost of Slurm's accounting where a cluster takes the place of another, or gets another database.
+    """List losses in Slurm's accounting where a cluster takes the place of another, or gets another database.
 
     The tables of a database are of two kinds: users, accounts and QoS are one set; limits (associations), shares and the records of jobs
     belong to a cluster's name (run with Slurm 22.05's slurmdbd, 2026-11-26).
@@ -123,7 +123,7 @@ _DATABASE = "Scheduling.SlurmSettings.Database"
 
 
 def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:
-    """Why a change outside the cluster resource would break it: (meaning, advice); None if it would not."""
+    """Explain how a change outside the cluster resource would break it: (meaning, advice); None if it would not."""
     if type_name != "AWS::CloudFormation::Stack" or path != ("TemplateURL",):
         return None
     versions = [_VERSION.search(json.dumps(value)) for value in (old, new)]
@@ -136,7 +136,7 @@ def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[
 
 
 def is_provider(resource: Mapping[str, Any]) -> bool:
-    """Whether a resource is the nested stack with ParallelCluster's function, which stores nothing."""
+    """Return whether a resource is the nested stack with ParallelCluster's function, which stores nothing."""
     url = (resource.get("Properties") or {}).get("TemplateURL")
     return url is not None and _VERSION.search(json.dumps(url)) is not None
 
@@ -147,7 +147,7 @@ def _configuration(properties: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _STOPPED = {"stop": "stopped", "stop-both": "stop-login"}
-"""What a verdict comes to while the fleet is stopped."""
+"""Verdicts while the fleet is stopped."""
 _UNSEEN: tuple[Level, str, str] = (
     "safe",
     "ParallelCluster does not see this change, and leaves the cluster as it is until something else of its configuration changes",

@@ -1,4 +1,4 @@
-"""Which property change makes CloudFormation replace a resource: from the database of the CDK's command line."""
+"""Property changes with which CloudFormation replaces a resource: from the database of the CDK's command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spec:
         return type_name in self._resources
 
     def stateful(self, type_name: str) -> bool:
-        """Whether resources of this type store data, by the CDK's database."""
+        """Return whether resources of this type store data, by the CDK's database."""
         return bool(self._resources.get(type_name, {}).get("isStateful"))
 
     def named_by(self, type_name: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Spec:
         return keys if all(key in known["properties"] for key in keys) else ()
 
     def impact(self, type_name: str, path: Sequence[str]) -> Impact | None:
-        """Whether a change at a path of the properties replaces the resource; None for no.
+        """Return whether a change at a path of the properties replaces the resource: `yes` or `maybe`; None for no.
 
         path: property names; list indices and keys of maps are ignored.
         """

@@ -1,4 +1,4 @@
-"""What a cluster consists of: one list of parts, from which zones, quotas, addresses and cost derive.
+"""Inventory of a cluster: one list of parts, from which zones, quotas, addresses and cost derive.
 
 >>> from trainium_cdk import settings
 >>> from trainium_cdk.settings.inventory import inventory

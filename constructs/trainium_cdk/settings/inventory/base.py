@@ -1,4 +1,4 @@
-"""What the cluster of one engine consists of, as an environment describes it."""
+"""Inventory of one engine's cluster, as an environment describes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KnownNodes(Nodes):
 
     @property
     def efa(self) -> bool:
-        """Whether its nodes have EFA interfaces."""
+        """True if its nodes have EFA interfaces."""
         return self.kind.efa_of(self.resource.efa) > 0
 
 
@@ -46,7 +46,7 @@ class Part:
         count: how many there are while no job runs.
         most: how many there are at most.
         instance_type: empty for a service.
-        detail: what a service is, for its line in the cost.
+        detail: description of a service, for its line in the cost.
         price: the hourly price of a service, by its name in the catalogue's service prices; empty if it costs nothing.
         addresses: private IPv4 addresses of each.
         address_use: why each has several addresses.
@@ -54,7 +54,7 @@ class Part:
         volume_gib: root volume of each in GiB, charged apart from the machine; 0 if it is not counted.
         zones: the zones of the cluster in which it may be: its one `zone`, the first one, or each with all of them.
         zone: id of the one zone of Trainium nodes; None where there is none.
-        nodes: what describes Trainium nodes; None for other parts.
+        nodes: description of Trainium nodes; None for other parts.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Inventory(ABC):
 
     @property
     def node_metrics(self) -> MetricsSource | None:
-        """What sends metrics of its nodes' devices to CloudWatch: the nodes themselves, Container Insights, or nothing."""
+        """Source of its nodes' device metrics in CloudWatch: the nodes themselves, Container Insights, or none."""
         return None
 
     @property
     def counts_jobs(self) -> bool:
-        """Whether something sends the numbers of its jobs and nodes to CloudWatch each minute."""
+        """True if the numbers of its jobs and nodes are sent to CloudWatch each minute."""
         return self.node_metrics == "nodes"
 
     @property
@@ -128,7 +128,7 @@ class Inventory(ABC):
 
     @cached_property
     def known_nodes(self) -> tuple[KnownNodes, ...]:
-        """Those whose instance type is known. A rule of its own refuses the others."""
+        """Nodes whose instance type is known. A separate rule refuses the others."""
         known = self.env.catalog.instances
         return tuple(
             KnownNodes(n.at, n.queue_at, n.queue, n.resource, self.engine, kind)
@@ -170,7 +170,7 @@ class Inventory(ABC):
         return (*self._training(), *self.others())
 
     def others(self) -> Iterator[Part]:
-        """What there is beside the Trainium nodes."""
+        """List the parts beside the Trainium nodes."""
         return iter(())
 
     def node_addresses(self, nodes: KnownNodes) -> int:  # noqa: ARG002

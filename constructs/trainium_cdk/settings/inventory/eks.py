@@ -1,4 +1,4 @@
-"""What an EKS cluster consists of."""
+"""Inventory of an EKS cluster."""
 
 from __future__ import annotations
 

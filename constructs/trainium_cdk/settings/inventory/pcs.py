@@ -1,4 +1,4 @@
-"""What a cluster of AWS PCS consists of."""
+"""Inventory of a cluster of AWS PCS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster with Slurm consists of, on ParallelCluster and on AWS PCS."""
+"""Inventory of a cluster with Slurm, on ParallelCluster and on AWS PCS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainium_cdk.settings.slurm import SlurmSection
 
 
 class AnySlurm(Inventory):
-    """What clusters with Slurm have in common."""
+    """Common inventory of clusters with Slurm."""
 
     address_use = "because nodes without EFA need one for each network card"
 
