@@ -135,7 +135,7 @@ def test_only_complete_programs_count_and_those_used_last_run(part: build.Part) 
         os.utime(place, (time.time() - age,) * 2)
     assert part.built
     assert part.directory == newer
-    os.utime(older)
+    os.utime(older, (time.time() + 1,) * 2)  # a file system may round what is now
     assert part.directory == older
 
 
