@@ -75,12 +75,12 @@ def test_one_command_is_one_request_once_the_runner_is_there(ssm: SsmTransport, 
     sent: list[str] = ssm.sent  # type: ignore[attr-defined]
     assert ask(ssm, SEEN, ListJobs()) == ()
     assert len(sent) == 3  # asked, placed, asked again
-    assert len(ask(ssm, SEEN, ListNodes())["nodes"]) == 4
+    assert len(ask(ssm, SEEN, ListNodes())) == 4
     assert len(sent) == 4
     (file,) = place.iterdir()
     assert (file.name, file.read_bytes()) == (f"{pyz().name}.pyz", pyz().content)
     assert [one.stat().st_mode & 0o777 for one in (place, file)] == [0o755, 0o644]
-    assert ask(ssm, SEEN, JobSettings("a-1"), private=True) == {"settings": {}}
+    assert ask(ssm, SEEN, JobSettings("a-1"), private=True) == {}
     assert "ubuntu" in sent[-1]
 
 
@@ -144,7 +144,7 @@ def test_a_cluster_without_its_file_system(ssm: SsmTransport, place: Path) -> No
 def test_on_a_head_node_the_client_brings_its_own(slurm: LocalSlurm) -> None:
     local = LocalTransport(env=slurm.node_env())
     assert ask(local, SEEN, ListJobs()) == ()
-    assert len(ask(local, SEEN, ListNodes())["nodes"]) == 4
+    assert len(ask(local, SEEN, ListNodes())) == 4
 
 
 class Answers:
