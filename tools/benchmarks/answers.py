@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import CONTRACT, CONTRACT_KEY, Fleet, SlurmCluster
+from trainium_cdk.runner.requests import Outcome
 from trainium_cdk.runner.spec import to_json
 
 JOB = "bert-large-benchmark"
@@ -52,9 +53,9 @@ _STATUS = to_json(
     )
 )
 ANSWERS = {
-    "list": {"jobs": [_STATUS]},
-    "status": {"job": _STATUS},
-    "submit": [{"id": JOB, "existing": False, "resubmitted": [], "stages": {"train": "7"}}],
+    "list": [_STATUS],
+    "status": _STATUS,
+    "submit": [to_json(Outcome({"train": "7"}))],
 }
 """Of the runner, by the command that asks."""
 
