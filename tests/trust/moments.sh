@@ -2,7 +2,8 @@
 # In the place of a program of Slurm's, whose path stands in the file beside this one: see moments.py.
 name=${0##*/}
 real=$(< "${0%/*}/real-$name")
-if [[ -z ${MOMENTS:-} ]]; then exec "$real" "$@"; fi
+# a job that has begun has the variables of its submission, and starts programs, too
+if [[ -z ${MOMENTS:-} || -n ${SLURM_JOB_ID:-} ]]; then exec "$real" "$@"; fi
 for word; do
   if [[ $word == --job-name=* ]]; then
     id=${word#--job-name=}
