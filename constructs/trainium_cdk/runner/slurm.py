@@ -203,6 +203,16 @@ def stages_with(numbers: Mapping[str, str], stage: str) -> list[str]:
     return [one for one in STAGES if stage in numbers and numbers.get(one) == numbers[stage]]
 
 
+def field(name: str, line: str) -> str:
+    """The value of a field of scontrol's line; empty without it.
+
+    >>> field("NodeAddr", "NodeName=n-1 Arch=x86 NodeAddr=10.0.0.1 NodeHostName=n-1 Port=17001"), field("Extra", "NodeName=n-1")
+    ('10.0.0.1', '')
+    """
+    found = re.search(rf"(?:^|\s){name}=(\S*)", line)
+    return found[1] if found else ""
+
+
 def seconds(text: str) -> int | None:
     """A length of time as Slurm prints it; None: there is no limit.
 

@@ -88,9 +88,9 @@ def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
         return None, ""
     queue, limits = job.slurm.queue, list[tuple[float, str]]()
     partition = _told("scontrol", "-o", "show", "partition", queue)
-    if (seconds := slurm.seconds(_field("MaxTime", partition))) is not None:
+    if (seconds := slurm.seconds(slurm.field("MaxTime", partition))) is not None:
         limits.append((seconds, f"queue {queue}"))
-    of = _field("QoS", partition)
+    of = slurm.field("QoS", partition)
     for name in filter(None, (job.slurm.qos, of if of != "N/A" else "")):
         told = _told("sacctmgr", "-n", "-P", "show", "qos", "where", f"name={name}", "format=maxwall")
         if (seconds := slurm.seconds(told)) is not None:
@@ -115,11 +115,6 @@ def _told(*words: str) -> str:
         return slurm.run(*words)
     except Refused:  # there is no such queue, which sbatch says, or no accounting
         return ""
-
-
-def _field(name: str, line: str) -> str:
-    found = re.search(rf"(?:^|\s){name}=(\S*)", line)
-    return found[1] if found else ""
 
 
 def wait_for(cluster: Cluster, after: str) -> str:

@@ -74,24 +74,19 @@ def _expand(text: str) -> list[str]:
 
 
 def _node(line: str, jobs: dict[str, str]) -> Node:
-    name = _value("NodeName", line)
-    states = _value("State", line).rstrip("*$%@^~#!-").split("+")
+    name = slurm.field("NodeName", line)
+    states = slurm.field("State", line).rstrip("*$%@^~#!-").split("+")
     reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?$", line.rstrip())
     comment = re.search(rf" Comment=({devices.MARK} .*?)(?: (?:Reason|Extra)=.*)?$", line.rstrip())
     told = reason or comment  # what root has found, as root writes it
     return Node(
         name=name,
-        queue=_value("Partitions", line).partition(",")[0],
+        queue=slurm.field("Partitions", line).partition(",")[0],
         instance_type="",
         state="+".join(states).lower(),
         job=jobs.get(name, ""),
         reason=devices.words(told[1]) if told else "",
-        address=_value("NodeAddr", line),
-        booted=moment(_value("BootTime", line)),
+        address=slurm.field("NodeAddr", line),
+        booted=moment(slurm.field("BootTime", line)),
         on=not _OFF & set(states),
     )
-
-
-def _value(key: str, line: str) -> str:
-    found = re.search(rf"(?:^| ){key}=(\S*)", line)
-    return found[1] if found else ""

@@ -26,7 +26,7 @@ def find_address(nodes: str, pause: Pause) -> str:
         Later: the controller does not answer.
     """
     first = next(iter(slurm.run("scontrol", "show", "hostnames", nodes).split()), nodes)
-    return _field(show_node(first, pause), "NodeAddr") or first
+    return slurm.field("NodeAddr", show_node(first, pause)) or first
 
 
 def show_node(name: str, pause: Pause) -> str:
@@ -54,11 +54,11 @@ def are_answering(nodes: str) -> bool:
     except (Later, Refused):
         return True
     for line in lines:
-        port = _field(line, "Port") or (usual[1] if usual else "")  # it is told only if it is not the usual one
+        port = slurm.field("Port", line) or (usual[1] if usual else "")  # it is told only if it is not the usual one
         if not port.isdigit():
             continue
         try:
-            socket.create_connection((_field(line, "NodeAddr"), int(port)), _CONNECT_SECONDS).close()
+            socket.create_connection((slurm.field("NodeAddr", line), int(port)), _CONNECT_SECONDS).close()
         except OSError:
             return False
     return True
@@ -102,13 +102,3 @@ def why_stopped() -> str:
 def _squeue(fields: str) -> list[str]:
     said = slurm.run("squeue", "-h", "-a", "-t", "all", "-j", os.environ["SLURM_JOB_ID"], "-o", fields)
     return said.strip("\n").split("\x1f")
-
-
-def _field(line: str, name: str) -> str:
-    """The value of a field of scontrol's line.
-
-    >>> _field("NodeName=n-1 Arch=x86 NodeAddr=10.0.0.1 NodeHostName=n-1 Port=17001", "NodeAddr")
-    '10.0.0.1'
-    """
-    found = re.search(rf" {name}=([^ \n]*)", line)
-    return found[1] if found else ""
