@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk import engines, outputs
@@ -46,18 +47,24 @@ def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
     Raises:
         JobError: the job does not fit the cluster, or the token is not valid.
     """
-    return _RENDER[cluster.engine](job, cluster, token)
+    plan: Plan = _functions(cluster).render(job, cluster, token)
+    return plan
 
 
 def text(plan: Plan) -> str:
     """Return a rendered job as text for people, without the values of its variables."""
-    if plan.cluster.containers:
+    return str(_functions(plan.cluster).text(plan))
+
+
+def _functions(cluster: outputs.Cluster) -> ModuleType:
+    """The module of an engine's `render` and `text`."""
+    if cluster.containers:
         from trainium_cdk.jobs.kubernetes import objects
 
-        return objects.text(plan, plan.cluster)  # type: ignore[arg-type]
+        return objects
     from trainium_cdk.jobs.slurm import submission
 
-    return submission.text(plan)
+    return submission
 
 
 _Say = Callable[[str], None] | None
@@ -83,22 +90,3 @@ def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
 """Each loads only what its own engine needs."""
-
-
-def _render_for_slurm(job: AnyJob, cluster: outputs.SlurmCluster, token: str) -> Plan:
-    from trainium_cdk.jobs.slurm import submission
-
-    return submission.render(job, cluster, token)
-
-
-def _render_for_eks(job: AnyJob, cluster: outputs.EksCluster, token: str) -> Plan:
-    from trainium_cdk.jobs.kubernetes import objects
-
-    return objects.render(job, cluster, token)
-
-
-_RENDER: Mapping[str, Callable[[AnyJob, Any, str], Plan]] = {
-    "slurm": _render_for_slurm,
-    "eks": _render_for_eks,
-    "pcs": _render_for_slurm,
-}

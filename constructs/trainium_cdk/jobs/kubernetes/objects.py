@@ -144,9 +144,9 @@ def render(job: Job, cluster: EksCluster, token: str) -> Plan:
     return rendered
 
 
-def text(rendered: Plan, cluster: EksCluster) -> str:
+def text(rendered: Plan) -> str:
     """The job and its objects as YAML, without the values of its variables, and without what is the same in every job, or stands twice."""
-    made = objects(rendered, cluster)
+    made = objects(rendered, rendered.cluster)  # type: ignore[arg-type]  # it is one of EKS
     return _to_yaml([_shown(rendered.spec), *map(_without_values, (made.runner, *made.all))])
 
 
