@@ -70,6 +70,7 @@ def test_the_folder_shows_every_kind() -> None:
         ("region: us-east-2\npcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}", []),
         ("pcluster: {os: alinux2023}", ["pcluster.os"]),
         ("eks: {version: '1.29'}", ["eks.version"]),
+        ("account: '444455556666'\neks: {access: [{principal: 'arn:aws:iam::111122223333:role/Research'}]}", []),
     ],
 )
 def test_one_wrong_value_is_one_message(text: str, found: list[str]) -> None:

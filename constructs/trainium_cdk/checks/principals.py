@@ -20,6 +20,7 @@ RULES = Rules()
 
 @RULES.add
 def principal_kind(env: Environment) -> Iterator[Problem]:
+    """Of this or another account (EKS user guide, "Create access entries": entries of type STANDARD, which all are here)."""
     for i, access in enumerate(env.eks.access):
         at: KeyPath = ("eks", "access", i, "principal")
         found = principal(access.principal)
@@ -32,12 +33,6 @@ def principal_kind(env: Environment) -> Iterator[Problem]:
         elif found.lacks_its_path:
             text = f"{_NO_PATH}: EKS refuses it, and the stack is rolled back"
             yield error(at, text, f"write the ARN that this prints: {found.look_up}")
-        elif env.account and found.account != env.account:
-            yield error(
-                at,
-                f"it is in account {found.account}, but the cluster is in {env.account}",
-                "give a role of the cluster's account that the other account may assume",
-            )
 
 
 @RULES.add
