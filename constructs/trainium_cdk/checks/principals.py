@@ -33,6 +33,9 @@ def principal_kind(env: Environment) -> Iterator[Problem]:
         elif found.lacks_its_path:
             text = f"{_NO_PATH}: EKS refuses it, and the stack is rolled back"
             yield error(at, text, f"write the ARN that this prints: {found.look_up}")
+        elif found.path.startswith("aws-service-role/"):
+            text = "EKS takes no service-linked role in an access entry, and the stack would be rolled back"
+            yield error(at, text, "give a role that people or programs of yours assume")
 
 
 @RULES.add
