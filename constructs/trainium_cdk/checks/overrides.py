@@ -53,7 +53,7 @@ _NAMED = (
 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster user guide, iam-roles-in-parallelcluster-v3: what its role may attach")
 def unattachable_policies(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.node_policies):
         key: KeyPath = ("pcluster", "node_policies", i)
@@ -75,7 +75,7 @@ def too_many_policies(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, CustomSlurmSettingsValidator: and those beside each part; promise: no open SSH")
 def controlled_override(env: Environment) -> Iterator[Problem]:
     """One problem for each place, the most severe."""
     if not env.pcluster.overrides:

@@ -18,9 +18,8 @@ _NO_PATH = "roles of IAM Identity Center have a path, and this ARN has none"
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, creating-access-entries: roles and users of any account, none service-linked")
 def principal_kind(env: Environment) -> Iterator[Problem]:
-    """Of this or another account (EKS user guide, "Create access entries": entries of type STANDARD, which all are here)."""
     for i, access in enumerate(env.eks.access):
         at: KeyPath = ("eks", "access", i, "principal")
         found = principal(access.principal)
@@ -45,7 +44,7 @@ def user_without_path(env: Environment) -> Iterator[Problem]:
         found = principal(user)
         if found and found.kind == "role" and not found.path and _may_be_sso(found.name):
             own = f"arn:{found.partition}:iam::{found.account}:role/{SSO_PATH}*{found.name}"
-            yield error(("eks", "users", i), f"{_NO_PATH}: it would match no one", f"write {own}")
+            yield warning(("eks", "users", i), f"{_NO_PATH}: it matches no one", f"write {own}")
 
 
 def _may_be_sso(pattern: str) -> bool:
