@@ -12,6 +12,7 @@ from trainium_cdk.checks.rule import SOURCES
 
 AWS = "https://docs.aws.amazon.com"
 PAGES = {
+    "Bash manual": "https://www.gnu.org/software/bash/manual/html_node/{}.html",
     "CloudFormation": f"{AWS}/AWSCloudFormation/latest/TemplateReference/{{}}.html",
     "CloudWatch user guide": f"{AWS}/AmazonCloudWatch/latest/monitoring/{{}}.html",
     "EC2 API": f"{AWS}/AWSEC2/latest/APIReference/API_{{}}.html",
@@ -24,6 +25,7 @@ PAGES = {
     "Kubernetes": "https://kubernetes.io/docs/{}/",
     "Kubernetes releases": "https://kubernetes.io/releases/{}/",
     "Kueue": "https://kueue.sigs.k8s.io/docs/{}/",
+    "Linux manual": "https://man7.org/linux/man-pages/{}.html",
     "PCS API": f"{AWS}/pcs/latest/APIReference/API_{{}}.html",
     "PCS user guide": f"{AWS}/pcs/latest/userguide/{{}}.html",
     "ParallelCluster user guide": f"{AWS}/parallelcluster/latest/ug/{{}}.html",
