@@ -94,6 +94,8 @@ print(json.dumps({
     "reserved_mount_dirs": re.findall(r'"(/[a-z0-9_/]+)"', source),
     "denied_slurm_settings": conf["Global"],
     "denied_slurm_settings_with_accounting": conf["Accounting"],
+    "denied_slurm_settings_of_queue": SLURM_SETTINGS_DENY_LIST["Queue"]["Global"],
+    "denied_slurm_settings_of_resource": SLURM_SETTINGS_DENY_LIST["ComputeResource"]["Global"],
     "root_volume_gib": constants.EBS_VOLUME_TYPE_DEFAULT and constants.EBS_ROOT_VOLUME_SIZE_DEFAULT,
     "operating_systems": constants.SUPPORTED_OSES,
     "limits": {
@@ -128,10 +130,8 @@ def test_parallelcluster_entries_match_its_package(pcluster: dict[str, Any]) -> 
     assert facts.default == pcluster["default"]
     assert set(facts.operating_systems) <= set(pcluster["operating_systems"])
     assert set(facts.reserved_mount_dirs) == set(pcluster["reserved_mount_dirs"])
-    assert sorted(facts.denied_slurm_settings) == sorted(pcluster["denied_slurm_settings"])
-    assert sorted(facts.denied_slurm_settings_with_accounting) == sorted(
-        pcluster["denied_slurm_settings_with_accounting"]
-    )
+    for lines in ("settings", "settings_with_accounting", "settings_of_queue", "settings_of_resource"):
+        assert sorted(getattr(facts, f"denied_slurm_{lines}")) == sorted(pcluster[f"denied_slurm_{lines}"])
     assert facts.root_volume_gib() == pcluster["root_volume_gib"]
     assert {k: v for k, v in facts.limits.model_dump().items() if k in pcluster["limits"]} == pcluster["limits"]
     # those of other partitions are left out

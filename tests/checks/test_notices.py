@@ -37,6 +37,14 @@ def test_settings_of_scaling_need_the_autoscaler() -> None:
     assert checks.require(settings.parse(text % "true")) == []
 
 
+def test_topics_of_eks_need_the_autoscaler() -> None:
+    topic = "arn:aws:sns:us-east-1:111122223333:ops"
+    text = f"region: us-east-1\nobservability: {{alarm_topic: {topic!r}, job_topic: {topic!r}}}\neks: {{plugins: {{autoscaler: %s}}}}"
+    found = [p for p in checks.require(settings.parse(text % "false")) if "it has no effect" in p.reason]
+    assert [p.dotted for p in found] == ["observability.alarm_topic", "observability.job_topic"]
+    assert checks.require(settings.parse(text % "true")) == []
+
+
 def test_what_one_of_several_engines_uses_has_an_effect() -> None:
     text = "pcluster: {}\neks: {}\nbootstrap: {pip_packages: [tomli]}"
     assert [p for p in checks.require(settings.parse(text)) if "no effect" in p.reason] == []

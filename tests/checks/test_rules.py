@@ -21,7 +21,7 @@ from tests.support import many
 from trainium_cdk import checks, settings
 from trainium_cdk.checks import overrides
 from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.checks.rule import rule_id
+from trainium_cdk.checks.rule import SOURCES, rule_id
 from trainium_cdk.cluster_configuration.config import render
 from trainium_cdk.settings.inventory import inventory
 
@@ -70,6 +70,7 @@ def test_the_folder_shows_every_kind() -> None:
         ("region: us-east-2\npcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}", []),
         ("pcluster: {os: alinux2023}", ["pcluster.os"]),
         ("eks: {version: '1.29'}", ["eks.version"]),
+        ("account: '444455556666'\neks: {access: [{principal: 'arn:aws:iam::111122223333:role/Research'}]}", []),
     ],
 )
 def test_one_wrong_value_is_one_message(text: str, found: list[str]) -> None:
@@ -166,8 +167,9 @@ def test_every_rule_is_registered() -> None:
 def test_every_rule_is_shown_by_a_table() -> None:
     texts = [row[0] for row in (*REFUSED, *NOTICES)]
     texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
-    shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
-    assert shown == {rule_id(rule) for rule in checks.RULES}
+    problems = [p for text in texts for p in checks.check(settings.parse(text))]
+    assert {p.rule for p in problems} == {rule_id(rule) for rule in checks.RULES}
+    assert {p.rule for p in problems if p.level == "error"} == SOURCES.keys()
 
 
 TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]

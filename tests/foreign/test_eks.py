@@ -216,11 +216,14 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
     def without_kubectl(scope: Stack) -> None:
         TrnPlugins(scope, "P", cluster=cluster(scope), node_groups=[])
 
-    def without_role(scope: Stack) -> None:
+    def without_role(scope: Stack, **role: str) -> None:
         imported = eks_v1.Cluster.from_cluster_attributes(
-            scope, "V1", cluster_name="theirs", vpc=vpc(scope), cluster_security_group_id="sg-0123456789abcdef0"
+            scope, "V1", cluster_name="theirs", vpc=vpc(scope), cluster_security_group_id="sg-0123456789abcdef0", **role
         )
         TrnPlugins(scope, "P", cluster=imported, node_groups=[])
+
+    def without_layer(scope: Stack) -> None:
+        without_role(scope, kubectl_role_arn="arn:aws:iam::111122223333:role/Kubectl")
 
     def without_storage(scope: Stack) -> None:
         mine = cluster(scope)
@@ -271,6 +274,7 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
         (ipv6, "Foreign/A: the cluster's pods have IPv6 addresses, .*ip_family is IP_V4"),
         (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
         (without_role, "no role for kubectl.*kubectl_role_arn and kubectl_layer"),
+        (without_layer, "no layer for kubectl.*kubectl_role_arn and kubectl_layer"),
         (without_storage, "shared file system: give node_groups"),
         (one_subnet, "subnets in two zones, but got 1"),
     ):

@@ -195,12 +195,6 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
             "block that you bought, for example cr-0123456789abcdef0.",
         ),
         (
-            lambda s: group(s, reservation="cr-0123456789abcdef0", placement_group=True),
-            "Trn] nodes.placement_group = on: the stack would create a new placement group, and the instances of cr-0123456789abcdef0 are outside "
-            "it: no node starts (InsufficientInstanceCapacity). Fix: write placement_group: auto, or the name of the placement group in which "
-            "the reservation was made.",
-        ),
-        (
             lambda s: group(s, instance_type="trn2.3xlarge"),
             "Trn] region = us-west-2: the catalogue has no zone of this region that offers trn2.3xlarge",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.pcluster.seeding import configuration
 from tests.support import completed, need_pcluster, swept
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks.rule import SOURCES
 from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.settings.pcluster import LOG_DAYS
@@ -137,6 +139,18 @@ def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
     )
     done = completed([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], check=True)
     assert set(LOG_DAYS) == {int(days) for days in done.stdout.split()} - {0}  # 0 keeps them for ever
+
+
+def test_the_sources_of_rules_are_validators_of_parallelcluster() -> None:
+    need_pcluster()
+    named = set(re.findall(r"ParallelCluster, (\w+)", " ".join(SOURCES.values())))
+    ask = (
+        "import pcluster.config.cluster_config as validators, pcluster.schemas.cluster_schema as schemas, sys;"
+        "print(*[name for name in sys.argv[1:] if not hasattr(validators, name) and not hasattr(schemas, name)])"
+    )
+    done = completed([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask, *sorted(named)], check=True)
+    assert len(named) >= 15
+    assert done.stdout.split() == []
 
 
 def test_the_default_environment_passes_with_a_warning_about_the_key_only(

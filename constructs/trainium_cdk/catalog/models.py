@@ -303,6 +303,8 @@ class ParallelClusterFacts(Fact):
     )
     denied_slurm_settings: tuple[str, ...] = Field(description="slurm.conf parameters that it sets itself, lower case")
     denied_slurm_settings_with_accounting: tuple[str, ...]
+    denied_slurm_settings_of_queue: tuple[str, ...]
+    denied_slurm_settings_of_resource: tuple[str, ...]
     endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, except S3")
     endpoints_with_accounting: tuple[str, ...]
     endpoints_with_login_nodes: tuple[str, ...]

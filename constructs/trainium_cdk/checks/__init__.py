@@ -5,8 +5,8 @@ environment.
 >>> [p.dotted for p in checks.check(settings.load()) if p.level == "error"]
 []
 
-A rule takes an `Environment` and yields a `Problem` for each mistake: key, value, reason, fix, and a level. An `error` would fail, or
-waste money. A `warning` may be intended. An `info` is worth knowing. Each rule checks one thing and ignores values that
+A rule takes an `Environment` and yields a `Problem` for each mistake: key, value, reason, fix, and a level. An `error` would fail, and its
+rule names the source. A `warning` may be intended. An `info` is worth knowing. Each rule checks one thing and ignores values that
 another rule
 rejects, so that each mistake is reported once.
 """
@@ -35,6 +35,7 @@ from trainium_cdk.checks import (
     pcs,
     peering,
     principals,
+    scripts,
     shared_storage,
     storage,
     zones,
@@ -54,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     *network.RULES,
     *peering.RULES,
     *nodes.RULES,
+    *scripts.RULES,
     *storage.RULES,
     *encryption.RULES,
     *alarms.RULES,

@@ -22,7 +22,7 @@ PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, vpc-cidr-blocks: from /16 to /28")
 def vpc_size(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
@@ -35,7 +35,7 @@ def vpc_size(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, subnet-sizing: subnets are parts of the VPC, without overlap")
 def subnet_size(env: Environment) -> Iterator[Problem]:
     network = env.network
     vpc = IPv4Network(network.cidr)
@@ -66,7 +66,7 @@ def public_addresses(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, subnet-sizing: in the VPC; ParallelCluster, QueueSubnetsValidator: none twice")
 def subnet_outside_vpc(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     if not existing:
@@ -91,12 +91,13 @@ def subnet_outside_vpc(env: Environment) -> Iterator[Problem]:
 
 @dataclass
 class _Subnet:
-    """The use of addresses in one subnet."""
+    """The use of addresses in one subnet. always: those of nodes that always run."""
 
     size: int
     text: str
     at: KeyPath
     nodes: int = 0
+    always: int = 0
     node_addresses: int = 0
     others: dict[str, int] = field(default_factory=dict)
 
@@ -109,7 +110,7 @@ class _Subnet:
         return self.size - RESERVED
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, subnet-sizing: AWS reserves five addresses of each")
 def small_subnet(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for zone, subnet in _private_subnets(cluster).items():
@@ -124,10 +125,11 @@ def _too_many(cluster: Inventory, zone: str, subnet: _Subnet) -> Problem:
     each = f" ({more:,} more addresses, {cluster.address_use})" if more else ""
     others = join_words(f"{n} for {what}" for what, n in subnet.others.items())
     own = cluster.env.network.existing is None
-    return error(
+    level, when = (error, "") if subnet.always > subnet.usable else (warning, " if all run at once")
+    return level(
         subnet.at,
         f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS reserves {RESERVED}), "
-        f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}",
+        f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}{when}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
         value=subnet.text,
         engine=cluster.engine.name,
@@ -150,6 +152,7 @@ def _private_subnets(cluster: Inventory) -> dict[str, _Subnet]:
     for part in cluster.parts:
         if part.nodes and (subnet := subnets.get(part.zone or "")):
             subnet.nodes += part.most
+            subnet.always += part.count * part.addresses
             subnet.node_addresses += part.most * part.addresses
     efs, fsx = env.storage.efs, env.storage.fsx
     interfaces = 0 if network.existing else len(set(network.interface_endpoints) - GATEWAY_ENDPOINTS)

@@ -12,19 +12,7 @@ from trainium_cdk.settings.types import is_placeholder
 RULES = Rules()
 
 
-@RULES.add
-def alarms_without_metrics(env: Environment) -> Iterator[Problem]:
-    """The function that starts nodes counts the jobs on EKS: without it there are no alarms, and no dashboard."""
-    if env.eks.plugins.autoscaler:
-        return
-    for key, topic in _topics(env):
-        if topic:
-            made = "no message is sent" if key[-1] == "job_topic" else "no alarm is created"
-            text = f"it has no effect: without eks.plugins.autoscaler nothing counts jobs and nodes, and {made}"
-            yield error(key, text, "write eks.plugins.autoscaler: true, or remove it", engine="eks")
-
-
-@RULES.add
+@RULES.refuse("CloudWatch user guide, Notify_Users_Alarm_Changes: a topic of the alarm's region")
 def topic_of_another_region(env: Environment) -> Iterator[Problem]:
     for key, topic in _topics(env):
         if not topic or is_placeholder(topic):

@@ -18,7 +18,7 @@ CAPACITY_BLOCK_NODES = 64
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, instances: devices, cards and zones of a type, without which nothing is made")
 def unknown_instance_type(env: Environment) -> Iterator[Problem]:
     for nodes in (nodes for cluster in inventories(env) for nodes in cluster.nodes):
         try:
@@ -27,7 +27,7 @@ def unknown_instance_type(env: Environment) -> Iterator[Problem]:
             yield error((*nodes.at, "instance_type"), e.reason, e.fix)
 
 
-@RULES.add
+@RULES.refuse("EC2 user guide, efa: types with EFA")
 def type_without_efa(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
@@ -55,7 +55,7 @@ def many_nodes_without_efa(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("EC2 user guide, ec2-capacity-blocks: its types; catalogue, instances: the other ways")
 def capacity_type_not_offered(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         way = f.queue.capacity_type
@@ -68,7 +68,7 @@ def capacity_type_not_offered(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("EC2 user guide, ec2-capacity-blocks: 64 instances at most, which start by the id")
 def capacity_block_size(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         most = f.resource.max_nodes
@@ -88,7 +88,7 @@ def capacity_block_size(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("EC2 user guide, cr-groups-launch: an instance has one purchase option")
 def reservation_of_another_capacity_type(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.reservation and f.queue.capacity_type == "spot":
@@ -99,7 +99,7 @@ def reservation_of_another_capacity_type(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("EC2 user guide, create-cr-group: a group has resources of one region")
 def reservation_group_of_another_region(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         group = f.resource.reservation
@@ -132,20 +132,12 @@ def placement_group_with_reservation(env: Environment) -> Iterator[Problem]:
         reservations = (n.resource.reservation for n in cluster.nodes if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
         block = queue.capacity_type == "capacity-block"
-        key = (*at, "placement_group")
-        if queue.placement_group == "on" and (reserved or block):
-            yield error(
-                key,
-                f"the stack would create a new placement group, and the instances of {reserved or 'a capacity block'} are outside it: "
-                "no node starts (InsufficientInstanceCapacity)",
-                "write placement_group: auto, or the name of the placement group in which the reservation was made",
-            )
-        elif queue.existing_group and block:
+        if (queue.placement_group == "on" and (reserved or block)) or (queue.existing_group and block):
+            group = "this placement group" if queue.existing_group else "the stack's new placement group"
             yield warning(
-                key,
-                "the instances of a capacity block are close together already; outside this placement group no node starts "
-                "(InsufficientInstanceCapacity)",
-                "write placement_group: auto, or ignore this if the block is in this placement group",
+                (*at, "placement_group"),
+                f"the instances of {reserved or 'a capacity block'} may be outside {group}: nodes may not start (InsufficientInstanceCapacity)",
+                "write placement_group: auto, or the name of the placement group in which the reservation was made",
             )
 
 

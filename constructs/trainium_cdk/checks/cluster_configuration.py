@@ -34,7 +34,7 @@ def faults(config: Config) -> list[Problem]:
     for path, section in _nodes(config):
         for part in (_doors, _rights, _disks, _actions):
             problems += part(path, section)
-    return list(with_values([*problems, *_whole(config), *_architecture(config), *_efa_across_zones(config)], config))
+    return list(with_values([*problems, *_whole(config), *_architecture(config), *_several_subnets(config)], config))
 
 
 def _nodes(config: Config) -> Iterator[tuple[KeyPath, Config]]:
@@ -182,17 +182,27 @@ def _architecture(config: Config) -> Iterator[Problem]:
             yield error((*path, "InstanceType"), reason, "choose an x86_64 type, for example c5.4xlarge")
 
 
-def _efa_across_zones(config: Config) -> Iterator[Problem]:
-    """Several subnets of a queue with EFA (`EfaMultiAzValidator` of aws-parallelcluster 3.16.1)."""
+def _several_subnets(config: Config) -> Iterator[Problem]:
+    """Subnets of a queue (`QueueSubnetsValidator`, `EfaMultiAzValidator`, `MultiAzPlacementGroupValidator` and
+    `SingleInstanceTypeSubnetValidator` of aws-parallelcluster 3.16.1)."""
     for i, queue in enumerate(_list(_section(config, "Scheduling"), "SlurmQueues")):
-        subnets = _section(queue, "Networking").get("SubnetIds")
-        efa = any(_section(one, "Efa").get("Enabled") is True for one in _list(queue, "ComputeResources"))
-        if efa and isinstance(subnets, list | tuple) and len(subnets) > 1:
-            at = ("Scheduling", "SlurmQueues", i, "Networking", "SubnetIds")
+        subnets, resources = _section(queue, "Networking").get("SubnetIds"), _list(queue, "ComputeResources")
+        if not isinstance(subnets, list | tuple) or len(subnets) < 2:
+            continue
+        group, reason = _section(queue, "Networking", "PlacementGroup"), ""
+        if len({str(subnet) for subnet in subnets}) < len(subnets):
+            reason, fix = "a subnet is listed twice, and ParallelCluster refuses that", "list each once"
+        elif any(_section(one, "Efa").get("Enabled") is True for one in resources):
             reason = "EFA does not cross zones, and ParallelCluster refuses several subnets for nodes that use it"
-            yield error(
-                at, reason, "make a queue for each zone with pcluster.queues[].zone_id, or write Efa: {Enabled: false}"
-            )
+            fix = "make a queue for each zone with pcluster.queues[].zone_id, or write Efa: {Enabled: false}"
+        elif group.get("Name") or group.get("Id") or group.get("Enabled") is True:
+            reason = "a placement group does not cross zones, and ParallelCluster refuses several subnets with one"
+            fix = "list one subnet, or write PlacementGroup: {Enabled: false}"
+        elif any(one.get("InstanceType") for one in resources):
+            reason = "ParallelCluster refuses several subnets for a compute resource with InstanceType"
+            fix = "list one subnet, or write Instances: [{InstanceType: TYPE}] and InstanceType: null"
+        if reason:
+            yield error(("Scheduling", "SlurmQueues", i, "Networking", "SubnetIds"), reason, fix)
 
 
 def _section(config: Any, *path: str) -> Config:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+Path = tuple[str | int, ...]
+
 QUEUE, POOL = "Scheduling.SlurmQueues.*", "LoginNodes.Pools.*"
 RESOURCE = f"{QUEUE}.ComputeResources.*"
 _QUEUES, _RESOURCES = "pcluster.queues[]", "pcluster.queues[].compute_resources[]"
@@ -69,5 +75,31 @@ CANNOT = {
         for nodes in _OF_NODES
         for key in ("InstanceRole", "InstanceProfile")
     },
+    **{
+        f"{nodes}.Networking.SecurityGroups": (
+            "ParallelCluster does not take it beside AdditionalSecurityGroups, where the stack's own are",
+            "use Networking.AdditionalSecurityGroups",
+        )
+        for nodes in _OF_NODES
+    },
 }
 """Path -> why the stack does not work with another value, and what to do instead. An override of the key is an error."""
+
+
+def places(data: Any, pattern: Sequence[str]) -> Iterator[Path]:
+    """The paths that a pattern matches: * is each item of a list. A null matches for what it removes."""
+    if not pattern or data is None:
+        yield ()
+        return
+    first, *rest = pattern
+    if first == "*":
+        steps: Iterable[str | int] = range(len(data)) if isinstance(data, list | tuple) else ()
+    else:
+        steps = [first] if isinstance(data, Mapping) and first in data else []
+    for step in steps:
+        yield from ((step, *more) for more in places(data[step], rest))
+
+
+def value_at(data: Any, path: Iterable[str | int]) -> Any:
+    """The value at a path."""
+    return reduce(lambda found, step: found[step], path, data)

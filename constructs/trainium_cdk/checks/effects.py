@@ -68,6 +68,28 @@ UNUSED = (
     ),
     UnusedSettings(
         ("bootstrap",),
+        ("pip_packages",),
+        lambda env: env.framework == "none" and not _without_slurm(env),
+        "with framework: none there is no virtual environment in which to install them",
+        "choose a framework",
+    ),
+    UnusedSettings(
+        ("observability",),
+        ("alarm_topic", "job_topic"),
+        lambda env: not env.eks.plugins.autoscaler,
+        "without eks.plugins.autoscaler nothing counts jobs and nodes, and nothing is sent",
+        "write eks.plugins.autoscaler: true",
+        "eks",
+    ),
+    UnusedSettings(
+        ("eks", "plugins"),
+        ("node_recovery",),
+        lambda env: not env.eks.plugins.node_problem_detector,
+        "it is a part of the node problem detector, which is off",
+        "write eks.plugins.node_problem_detector: true",
+    ),
+    UnusedSettings(
+        ("bootstrap",),
         ("scripts",),
         _without_slurm,
         "only nodes of Slurm run them",

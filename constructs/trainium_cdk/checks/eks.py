@@ -36,7 +36,7 @@ _AT: KeyPath = ("eks",)
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, kubernetes-versions: those of new clusters")
 def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
     version, known = env.eks.version, env.catalog.eks.versions
     if version is None:
@@ -73,7 +73,7 @@ def large_tags(env: Environment) -> Iterator[Problem]:
         yield warning(("tags",), text, advice, value=f"{size:,} characters with their JSON")
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, network-reqs: subnets in two zones")
 def control_plane_of_one_zone(env: Environment) -> Iterator[Problem]:
     zones = inventory(env, "eks").zone_ids
     existing = env.network.existing
@@ -90,7 +90,7 @@ def control_plane_of_one_zone(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, network-reqs: zones without a control plane")
 def zone_without_control_plane(env: Environment) -> Iterator[Problem]:
     able = env.catalog.eks.zone_ids.get(env.region)
     if not able:
@@ -108,7 +108,7 @@ def zone_without_control_plane(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, private-clusters: images and services that nodes must reach")
 def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
     network, mirror = env.network, env.eks.mirror
     if network.reaches_internet:
@@ -136,7 +136,7 @@ def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
         yield from missing_endpoints(env, needed, engine="eks", who="the cluster")
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, disable-extended-support: not for a version in extended support")
 def support_policy(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.versions.get(env.kubernetes_version)
     if env.eks.support == "standard" and known and dt.date.today() > known.standard_support_until:
@@ -162,7 +162,7 @@ def unreachable_private_api(env: Environment) -> Iterator[Problem]:
         yield warning((*_AT, "bastion_host"), "a public endpoint needs no bastion host: none is created", "remove it")
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, cluster-endpoint: no private addresses; promise: no open API of Kubernetes")
 def open_api(env: Environment) -> Iterator[Problem]:
     cidrs = env.eks.public_cidrs
     for i, cidr in enumerate(cidrs):
@@ -175,11 +175,9 @@ def open_api(env: Environment) -> Iterator[Problem]:
         elif network.prefixlen < WIDEST_NETWORK:
             text = "this opens the Kubernetes API to a large part of the internet"
             yield error(at, text, "give your own network, for example 203.0.113.0/24, or write endpoint: private")
-    for i in duplicates(cidrs):
-        yield error((*_AT, "public_cidrs", i), "this network is listed twice", "remove it")
 
 
-@RULES.add
+@RULES.refuse("EKS API, KubernetesNetworkConfigRequest: private, /12 to /24, apart from the VPC")
 def service_network_overlap(env: Environment) -> Iterator[Problem]:
     cidr, at = env.eks.service_cidr, (*_AT, "service_cidr")
     if cidr is None:
@@ -204,14 +202,14 @@ def service_network_overlap(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("Kubernetes, reference/access-authn-authz/admission-controllers: none of these is ever deleted")
 def reserved_namespace(env: Environment) -> Iterator[Problem]:
     if env.eks.namespace in RESERVED_NAMESPACES:
         text = "this namespace is reserved for the system or a plug-in"
         yield error((*_AT, "namespace"), text, "write another name, for example training")
 
 
-@RULES.add
+@RULES.refuse("Kueue, reference/kueue.v1beta2: borrowingLimit is not below 0; stack: groups and teams that are there")
 def queue_shares(env: Environment) -> Iterator[Problem]:
     sizes = {group.name: group.max_nodes for _, group in groups(env)}
     given = dict.fromkeys(sizes, 0)
@@ -225,15 +223,17 @@ def queue_shares(env: Environment) -> Iterator[Problem]:
                 if name not in sizes:
                     yield error((*at, key, name), "no node group has this name", f"write {near(name, sizes)}")
                 elif nodes > sizes[name]:
-                    text = f"node group {name} has at most {sizes[name]} nodes"
-                    yield error((*at, key, name), text, f"write at most {sizes[name]}, or raise max_nodes of the group")
+                    text = f"node group {name} has at most {sizes[name]} nodes: jobs would wait for others that never start"
+                    yield warning(
+                        (*at, key, name), text, f"write at most {sizes[name]}, or raise max_nodes of the group"
+                    )
         for name, nodes in team.nodes.items():
             most = team.max_nodes.get(name, nodes)
             if most < nodes:
                 yield error((*at, "max_nodes", name), f"the team's own nodes are {nodes}", f"write at least {nodes}")
             elif name in sizes and nodes <= sizes[name] < (total := given[name] + nodes):
                 text = f"the teams so far have {total} nodes of {name} of their own, and the group has at most {sizes[name]}"
-                yield error((*at, "nodes", name), text, "lower the teams' nodes, or raise max_nodes of the group")
+                yield warning((*at, "nodes", name), text, "lower the teams' nodes, or raise max_nodes of the group")
             given[name] = given.get(name, 0) + nodes
     for i in duplicates(team.namespace for team in env.eks.queues):
         yield error((*_AT, "queues", i, "namespace"), "two teams have this namespace", "keep one")
@@ -261,7 +261,7 @@ def first_pull_without_internet(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("stack: it installs those of the catalogue")
 def unknown_addon(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():
@@ -270,16 +270,15 @@ def unknown_addon(env: Environment) -> Iterator[Problem]:
             yield error(at, "the stack does not install an add-on of this name", f"write {near(name, known)}")
         elif name == "vpc-cni" and _release(version) < EFA_ONLY_CNI and any(_efa_only(env)):
             oldest = ".".join(map(str, EFA_ONLY_CNI))
-            yield error(
+            yield warning(
                 at,
                 f"the VPC CNI before {oldest} does not support EFA-only interfaces, which {join_words(_efa_only(env))} uses",
                 "remove it, or write efa_layout: efa",
             )
 
 
-@RULES.add
+@RULES.refuse("Kubernetes releases, version-skew-policy: not newer, and at most three minor versions older")
 def kube_proxy_version(env: Environment) -> Iterator[Problem]:
-    """Kubernetes allows kube-proxy to be older than the API server by up to three minor versions, and never newer."""
     version, cluster = env.eks.addon_versions.get("kube-proxy"), env.kubernetes_version
     if version is None:
         return
@@ -299,14 +298,8 @@ def kube_proxy_version(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def incompatible_plugins(env: Environment) -> Iterator[Problem]:
     plugins = env.eks.plugins
-    if plugins.node_recovery and not plugins.node_problem_detector:
-        yield error(
-            (*_AT, "plugins", "node_recovery"),
-            "node recovery needs the node problem detector, which is off",
-            "write node_problem_detector: true",
-        )
     if plugins.node_recovery and plugins.node_monitoring:
-        yield error(
+        yield warning(
             (*_AT, "plugins", "node_recovery"),
             "with node_monitoring, EKS's node repair already replaces nodes with failed devices: both would replace the same node",
             "write node_recovery: false, or node_monitoring: false",
@@ -322,12 +315,6 @@ def incompatible_plugins(env: Environment) -> Iterator[Problem]:
             text,
             f"write autoscaler: true, or min_nodes of the node group, or run `{command}`; fewer nodes end the oldest, whatever runs on them",
         )
-
-
-@RULES.add
-def repeated_bucket(env: Environment) -> Iterator[Problem]:
-    for i in duplicates(env.eks.data_buckets):
-        yield error((*_AT, "data_buckets", i), "it is listed twice", "remove it")
 
 
 def _minor(version: str) -> int:

@@ -21,7 +21,7 @@ _AT: KeyPath = ("eks",)
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, instances: sizes of a logical core")
 def unsupported_lnc(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
@@ -30,14 +30,14 @@ def unsupported_lnc(env: Environment) -> Iterator[Problem]:
             yield error((*at, "lnc"), text, f"write lnc: {kind.default_lnc}, or remove it")
 
 
-@RULES.add
+@RULES.refuse("stack: it makes a queue or flavor of this name")
 def reserved_node_group_name(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         if text := RESERVED_NAMES.get(group.name):
             yield error((*at, "name"), text, "write another name, for example trn")
 
 
-@RULES.add
+@RULES.refuse("containers-roadmap, 1451: EKS refuses these prefixes; stack: trainium-cdk is its own")
 def reserved_label(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         for key in group.labels:
@@ -56,7 +56,7 @@ def efa_layout_without_use(env: Environment) -> Iterator[Problem]:
             yield warning((*at, "efa_layout"), text, "remove it")
 
 
-@RULES.add
+@RULES.refuse("EKS API, CreateNodegroup: releaseVersion is an image's; catalogue, amis: images")
 def unknown_node_image(env: Environment) -> Iterator[Problem]:
     requested, version = env.eks.ami_release, env.kubernetes_version
     known = env.catalog.amis(version)
@@ -73,7 +73,7 @@ def unknown_node_image(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("catalogue, neuron: driver of a runtime")
 def missing_driver(env: Environment) -> Iterator[Problem]:
     """No known node image has a driver for the Neuron release: nodes install it, for which they need the internet."""
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)

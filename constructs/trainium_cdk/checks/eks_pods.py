@@ -40,7 +40,7 @@ class SystemPods(NamedTuple):
     started: tuple[StartedPod, ...]
 
 
-@RULES.add
+@RULES.refuse("Kubernetes, concepts/configuration/manage-resources-containers: no pod beyond a node's room")
 def small_system_nodes(env: Environment) -> Iterator[Problem]:
     """A sum of requests: each node's own pods, the controllers, and then one of the largest pods that `trn` starts."""
     system, kind = env.eks.system, machine(env.eks.system.instance_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rules, error, info
+from trainium_cdk.checks.rule import Rules, error, info, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.environment import KEY_ARN
 from trainium_cdk.settings.pcluster import PROVIDER_POLICIES
@@ -25,7 +25,7 @@ def root_volume_key(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("KMS guide, multi-region-keys-overview: a key is used in its region")
 def volume_key_of_another_region(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.volume_keys):
         if not is_placeholder(arn) and (region := arn.split(":")[3]) != env.region:
@@ -33,13 +33,13 @@ def volume_key_of_another_region(env: Environment) -> Iterator[Problem]:
             yield error(("pcluster", "volume_keys", i), text, f"give a key in {env.region}")
     most = PROVIDER_POLICIES - 1
     if (env.pcluster.volume_keys or env.encryption != "aws-managed") and len(env.pcluster.provider.policies) > most:
-        text = f"with a key of volumes the function's role has room for {most} policies: IAM allows ten on a role"
-        yield error(
+        text = f"with a key of volumes the function's role has room for {most} policies: IAM allows ten on a role where the account's quota was not raised"
+        yield warning(
             ("pcluster", "provider", "policies"), text, "combine policies, or give provider.role a role of your own"
         )
 
 
-@RULES.add
+@RULES.refuse("KMS guide, multi-region-keys-overview: a key is used in its region")
 def foreign_key(env: Environment) -> Iterator[Problem]:
     key = KEY_ARN.fullmatch(env.encryption)
     if key is None:
@@ -51,8 +51,8 @@ def foreign_key(env: Environment) -> Iterator[Problem]:
             f"give a key in {env.region}, or write encryption: customer-key",
         )
     if env.account and key["account"] != env.account:
-        yield error(
+        yield warning(
             ("encryption",),
-            f"the key is in account {key['account']}, but the environment is deployed into {env.account}",
-            f"give a key of {env.account}, or write encryption: customer-key",
+            f"the key is in account {key['account']}, which must allow its use in {env.account}: this stack cannot change the key's policy",
+            f"give a key of {env.account}, or let the key's policy allow the roles and services of this account",
         )

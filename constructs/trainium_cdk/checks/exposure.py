@@ -19,14 +19,14 @@ _PASSWORD = re.compile(r"(?<=://)[^/@]*@")
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("promise: no job owns the account")
 def wide_node_policies(env: Environment) -> Iterator[Problem]:
     for engine, section in env.slurm_sections.items():
         for i, arn in enumerate(section.node_policies):
             yield from wide_policy((engines.get(engine).section, "node_policies", i), arn)
 
 
-@RULES.add
+@RULES.refuse("promise: on EKS no job has the credentials of its node")
 def wide_job_networks(env: Environment) -> Iterator[Problem]:
     for i, cidr in enumerate(env.eks.job_networks):
         network = ipaddress.ip_network(cidr)
@@ -38,7 +38,7 @@ def wide_job_networks(env: Environment) -> Iterator[Problem]:
             yield error(("eks", "job_networks", i), text, "give the networks that jobs need, for example 10.20.0.0/24")
 
 
-@RULES.add
+@RULES.refuse("promise: no secret stands in; promise: what nodes install is pinned, and verified")
 def unsafe_repositories(env: Environment) -> Iterator[Problem]:
     for name, url in env.overrides.repositories.items():
         key = ("catalog", "repositories", name)

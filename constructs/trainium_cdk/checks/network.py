@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainium_cdk.checks.rule import Rules, duplicates, error, info, join_words, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, join_words, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.types import is_placeholder
 
@@ -32,7 +32,7 @@ def missing_s3_endpoint(env: Environment, *, engine: str) -> Iterator[Problem]:
         yield error(("network", "s3_endpoint"), reason, "write s3_endpoint: true, or nat: one", engine=engine)
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster user guide, aws-parallelcluster-in-a-single-public-subnet-no-internet-v3: its endpoints")
 def nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, facts = env.network, env.catalog.parallelcluster
     needed = {
@@ -55,7 +55,7 @@ def _without_internet(env: Environment) -> str:
     return "without access to the internet" if env.network.existing else "without a NAT gateway"
 
 
-@RULES.add
+@RULES.refuse("stack: the node script ends where it cannot reach Neuron's repositories")
 def packages_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.pcluster.custom_ami:
         return
@@ -82,14 +82,7 @@ def framework_without_nat(env: Environment) -> Iterator[Problem]:
     )
 
 
-@RULES.add
-def repeated_endpoint(env: Environment) -> Iterator[Problem]:
-    names = env.network.interface_endpoints
-    for i in duplicates(names):
-        yield error(("network", "interface_endpoints", i), "this endpoint is listed twice", "remove it")
-
-
-@RULES.add
+@RULES.refuse("promise: no open SSH")
 def open_ssh(env: Environment) -> Iterator[Problem]:
     head = env.pcluster.head
     if not head.ssh:
@@ -107,9 +100,6 @@ def open_ssh(env: Environment) -> Iterator[Problem]:
             "no network may connect: SSH only passes through Session Manager",
             "add ssh.from_cidrs if networks of yours shall connect",
         )
-    for i in duplicates(cidrs):
-        key = ("pcluster", "head", "ssh", "from_cidrs", i)
-        yield error(key, "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
     for i, cidr in enumerate(cidrs):
         if "/" in cidr and not is_placeholder(cidr) and int(cidr.split("/")[1]) < WIDEST_SSH:
             yield error(

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
 from trainium_cdk.catalog.stack import alternatives
-from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, join_words, warning
+from trainium_cdk.checks.rule import Rules, error, info, inventories, join_words, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.requirements import entry
@@ -20,7 +20,7 @@ _AT = ("bootstrap", "framework")
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, neuron: versions of a release, without which nothing is installed")
 def unknown_release(env: Environment) -> Iterator[Problem]:
     try:
         env.catalog.release(env.bootstrap.neuron_release)
@@ -28,7 +28,7 @@ def unknown_release(env: Environment) -> Iterator[Problem]:
         yield error(("bootstrap", "neuron_release"), e.reason, e.fix)
 
 
-@RULES.add
+@RULES.refuse("catalogue, neuron: the vendor's statement, which the message repeats")
 def incompatible_versions(env: Environment) -> Iterator[Problem]:
     """Operating system, Neuron release, framework, driver and instance families, by the catalogue's rule."""
     for cluster in inventories(env):
@@ -58,40 +58,17 @@ def incompatible_versions(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def packages_without_installer(env: Environment) -> Iterator[Problem]:
+def pinned_package(env: Environment) -> Iterator[Problem]:
+    names, framework = [entry(package)[1] for package in env.bootstrap.pip_packages], _framework(env)
     for engine in env.slurm_sections:
-        yield from _packages(env, engine)
-
-
-def _packages(env: Environment, engine: str) -> Iterator[Problem]:
-    packages = env.bootstrap.pip_packages
-    if packages and env.framework == "none":
-        yield error(
-            ("bootstrap", "pip_packages"),
-            "with framework: none there is no virtual environment in which to install them",
-            "choose a framework, or remove pip_packages",
-            engine=engine,
-        )
-    names = [entry(package)[1] for package in packages]
-    # the same package may have other versions under another condition; what shows no name is none of them
-    for i in duplicates(
-        [f"{name or number} {packages[number].partition(';')[2]}" for number, name in enumerate(names)]
-    ):
-        yield error(
-            ("bootstrap", "pip_packages", i),
-            f"{names[i]} is listed twice, which pip rejects",
-            "keep one",
-            engine=engine,
-        )
-    framework = _framework(env)
-    if framework and framework.package in names:
-        yield warning(
-            ("bootstrap", "pip_packages", names.index(framework.package)),
-            f"Neuron {env.release.version} pins {framework.package} {framework.version}",
-            "remove it here, and choose the version with bootstrap.neuron_release",
-            value=framework.package,
-            engine=engine,
-        )
+        if framework and framework.package in names:
+            yield warning(
+                ("bootstrap", "pip_packages", names.index(framework.package)),
+                f"Neuron {env.release.version} pins {framework.package} {framework.version}",
+                "remove it here, and choose the version with bootstrap.neuron_release",
+                value=framework.package,
+                engine=engine,
+            )
 
 
 @RULES.add
@@ -104,7 +81,8 @@ def _venv(env: Environment, engine: str) -> Iterator[Problem]:
     venv, key = env.bootstrap.venv, ("bootstrap", "venv")
     path = PurePosixPath(venv)
     if ".." in path.parts:
-        yield error(key, "the path contains ..", "write the path without ..", engine=engine)
+        text = "the path contains .., so that it is not known whether it is on shared storage"
+        yield warning(key, text, "write the path without ..", engine=engine)
     elif (
         env.framework != "none"
         and path.is_absolute()

@@ -18,14 +18,14 @@ _ACCELERATED = re.compile(r"^(trn|inf)\d")
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, InstanceArchitectureCompatibilityValidator; EKS API, CreateNodegroup: of amiType")
 def service_node_type(env: Environment) -> Iterator[Problem]:
     for key, instance_type, smallest, work in _service_nodes(env):
         size = instance_type.partition(".")[2]
         if instance_type in env.catalog.instances or _ACCELERATED.match(instance_type):
             price = env.catalog.price(instance_type, env.region)
             cost = f" ({price:,.2f} USD an hour)" if price else ""
-            yield error(
+            yield warning(
                 key,
                 f"this node does not train: its accelerators would cost money without use{cost}",
                 "choose an ordinary type, for example c5.4xlarge",
@@ -37,7 +37,7 @@ def service_node_type(env: Environment) -> Iterator[Problem]:
                 "choose an x86_64 type, for example c5.4xlarge",
             )
         elif smallest and size in TOO_SMALL:
-            yield error(key, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}")
+            yield warning(key, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}")
 
 
 def is_arm(instance_type: str) -> bool:
@@ -45,9 +45,8 @@ def is_arm(instance_type: str) -> bool:
     return bool(_ARM.match(instance_type.partition(".")[0]))
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, HeadNodeMemorySizeValidator: 0.6 GiB, and 1 for each 25 nodes, up to 16")
 def small_head_node(env: Environment) -> Iterator[Problem]:
-    """ParallelCluster requires 0.6 GiB plus 1 GiB for each 25 nodes, and at most 16 GiB."""
     name = env.pcluster.head.instance_type
     memory = memory_gib(name)
     p = env.pcluster
@@ -71,7 +70,7 @@ def memory_gib(instance_type: str) -> float | None:
     return {"c": 2.0, "m": 4.0, "r": 8.0}[match[1]] * vcpus
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, RootVolumeSizeValidator: at least the image's")
 def small_root_volume(env: Environment) -> Iterator[Problem]:
     least, p = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version), env.pcluster
     sizes: list[tuple[KeyPath, int, str | None]] = [
@@ -101,7 +100,7 @@ def custom_image_of_another_maker(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, VPC_Internet_Gateway: it needs public addresses")
 def login_nodes_without_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
     if not login or login.subnet != "public":

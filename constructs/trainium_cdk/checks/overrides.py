@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks import shared_storage
 from trainium_cdk.checks.cluster_configuration import faults, wide_policy
+from trainium_cdk.checks.cluster_pairs import denied_lines, pair_faults
 from trainium_cdk.checks.cluster_schema import rendered, schema_faults, slurm_faults, slurm_release
-from trainium_cdk.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE, RESOURCE
+from trainium_cdk.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE, RESOURCE, Path, places, value_at
 from trainium_cdk.checks.rule import Rules, error, join_words, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import CpuQueue, Environment, Problem
 
 RULES = Rules()
-
-Path = tuple[str | int, ...]
 
 _LISTS = [
     *(f"{nodes}.{key}" for nodes in ("HeadNode", QUEUE, POOL) for key in
@@ -53,7 +51,7 @@ _NAMED = (
 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster user guide, iam-roles-in-parallelcluster-v3: what its role may attach")
 def unattachable_policies(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.node_policies):
         key: KeyPath = ("pcluster", "node_policies", i)
@@ -75,7 +73,7 @@ def too_many_policies(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, CustomSlurmSettingsValidator: and those beside each part; promise: no open SSH")
 def controlled_override(env: Environment) -> Iterator[Problem]:
     """One problem for each place, the most severe."""
     if not env.pcluster.overrides:
@@ -112,14 +110,15 @@ def _unsafe(env: Environment) -> Iterator[Problem]:
 def _refused(env: Environment) -> Iterator[Problem]:
     """Find values in the overrides that ParallelCluster's schema or Slurm refuses. A release newer than the schema may accept more."""
     overrides, config, facts = env.pcluster.overrides, rendered(env), env.catalog.parallelcluster
-    before = [*schema_faults(_without_overrides(env))]
+    ours = _without_overrides(env)
+    before = [*schema_faults(ours), *pair_faults(ours)]
     newer = numbers(env.parallelcluster_version) > numbers(facts.default)
-    for fault in schema_faults(config):
+    for fault in (*schema_faults(config), *pair_faults(config)):
         at = _origin(overrides, config, fault.key)
         if at and fault not in before:
             reason = f"{fault.reason} (its schema is that of {facts.default})" if newer else fault.reason
             yield replace(fault, key=at, reason=reason, level="warning" if newer else "error")
-    for fault in slurm_faults(config, slurm_release(env)):
+    for fault in (*slurm_faults(config, slurm_release(env)), *denied_lines(config, facts)):
         if (at := _origin(overrides, config, fault.key)) and at[-1] == fault.key[-1]:
             yield replace(fault, key=at)
 
@@ -128,7 +127,7 @@ def _controlled(env: Environment) -> Iterator[Problem]:
     """Find overrides of keys that have a setting, or cannot be set. The stack's own values are allowed."""
     overrides, ours = env.pcluster.overrides, _without_overrides(env)
     for pattern in (*CANNOT, *CONTROLLED):
-        for path in _places(overrides, pattern.split(".")):
+        for path in places(overrides, pattern.split(".")):
             if _of_a_new_item(env, path) or _same(overrides, ours, path):
                 continue
             if pattern in CANNOT:
@@ -137,8 +136,8 @@ def _controlled(env: Environment) -> Iterator[Problem]:
             else:
                 yield _has_a_setting(env, path, CONTROLLED[pattern])
     for pattern in _LISTS:
-        for path in _places(env.pcluster.overrides, pattern.split(".")):
-            if _at(env.pcluster.overrides, path) is None and not _of_a_new_item(env, path):
+        for path in places(env.pcluster.overrides, pattern.split(".")):
+            if value_at(env.pcluster.overrides, path) is None and not _of_a_new_item(env, path):
                 yield error(path, f"null would remove the stack's own {pattern.rpartition('.')[2]}", "remove it")
 
 
@@ -159,8 +158,8 @@ def _instance_types(env: Environment) -> Iterator[Problem]:
     """The types of a compute resource of the settings. ParallelCluster takes one of both keys (its cluster_schema.py at 3.16.1)."""
     types = {(q.name, r.name): r.instance_type for q in env.pcluster.queues for r in q.compute_resources}
     overrides = env.pcluster.overrides
-    for path in _places(overrides, RESOURCE.split(".")):
-        resource = _at(overrides, path)
+    for path in places(overrides, RESOURCE.split(".")):
+        resource = value_at(overrides, path)
         if (
             not isinstance(resource, Mapping)
             or _of_a_new_item(env, path)
@@ -176,7 +175,7 @@ def _instance_types(env: Environment) -> Iterator[Problem]:
             yield error(key, reason, "add InstanceType: null beside it")
             continue
         setting = "pcluster.queues[].compute_resources[].instance_type"
-        ours = types.get((_name(_at(overrides, path[:3])), resource["Name"]))
+        ours = types.get((_name(value_at(overrides, path[:3])), resource["Name"]))
         if ours and any(one != ours for one in given or [resource.get("InstanceType", ours)]):
             yield error(
                 key,
@@ -191,8 +190,8 @@ def _unknown_names(env: Environment) -> Iterator[Problem]:
     """A further queue, pool or compute resource is possible, but has nothing of ours: it must be complete."""
     overrides = env.pcluster.overrides
     for items in _NAMED:
-        for at in _places(overrides, items.place.split(".")):
-            given = _at(overrides, at)
+        for at in places(overrides, items.place.split(".")):
+            given = value_at(overrides, at)
             if not isinstance(given, list | tuple) or _of_a_new_item(env, at):
                 continue
             for i, item in enumerate(given):
@@ -215,8 +214,8 @@ def _unknown_names(env: Environment) -> Iterator[Problem]:
 def _policies(env: Environment) -> Iterator[Problem]:
     """Policies in `overrides` that ParallelCluster's function may not attach to the nodes' roles."""
     for pattern in _LISTS:
-        for at in _places(env.pcluster.overrides, pattern.split(".")):
-            for i, item in enumerate(_at(env.pcluster.overrides, at) or ()):
+        for at in places(env.pcluster.overrides, pattern.split(".")):
+            for i, item in enumerate(value_at(env.pcluster.overrides, at) or ()):
                 arn = item.get("Policy") if isinstance(item, Mapping) else None
                 if isinstance(arn, str):
                     yield from _not_attachable(env, (*at, i, "Policy"), arn)
@@ -261,24 +260,6 @@ def _not_attachable(env: Environment, at: KeyPath, arn: str) -> Iterator[Problem
         )
 
 
-def _places(data: Any, pattern: Sequence[str]) -> Iterator[Path]:
-    """The paths that a pattern matches: * is each item of a list. A null matches for what it removes."""
-    if not pattern or data is None:
-        yield ()
-        return
-    first, *rest = pattern
-    if first == "*":
-        steps: Iterable[str | int] = range(len(data)) if isinstance(data, list | tuple) else ()
-    else:
-        steps = [first] if isinstance(data, Mapping) and first in data else []
-    for step in steps:
-        yield from ((step, *more) for more in _places(data[step], rest))
-
-
-def _at(data: Any, path: Iterable[str | int]) -> Any:
-    return reduce(lambda found, step: found[step], path, data)
-
-
 def _names(env: Environment, overrides: Any, path: Path) -> set[str]:
     """The settings' names of the items of a list."""
     p = env.pcluster
@@ -286,14 +267,14 @@ def _names(env: Environment, overrides: Any, path: Path) -> set[str]:
         return {"login"} if p.login_nodes else set()
     if path[-1] == "SlurmQueues":
         return set(p.queue_names)
-    name = _name(_at(overrides, path[:3]))
+    name = _name(value_at(overrides, path[:3]))
     return {r.name for q in p.queues if q.name == name for r in q.compute_resources} | {
         q.name for q in p.cpu_queues if q.name == name
     }
 
 
 def _in_cpu_queue(env: Environment, path: Path) -> bool:
-    return path[1:2] == ("SlurmQueues",) and _name(_at(env.pcluster.overrides, path[:3])) in {
+    return path[1:2] == ("SlurmQueues",) and _name(value_at(env.pcluster.overrides, path[:3])) in {
         queue.name for queue in env.pcluster.cpu_queues
     }
 
@@ -302,7 +283,7 @@ def _same(overrides: Any, ours: Any, path: Path) -> bool:
     """Return whether the value at a path without lists is the stack's own."""
     for step in path:
         ours = ours.get(step) if isinstance(ours, Mapping) else None
-    return ours is not None and ours == _at(overrides, path)
+    return ours is not None and ours == value_at(overrides, path)
 
 
 def _of_a_new_item(env: Environment, path: Path) -> bool:
@@ -310,7 +291,7 @@ def _of_a_new_item(env: Environment, path: Path) -> bool:
     overrides = env.pcluster.overrides
     return any(
         isinstance(step, int) and path[i - 1] in {"SlurmQueues", "Pools", "ComputeResources"}
-        and _name(_at(overrides, path[: i + 1])) not in _names(env, overrides, path[:i])
+        and _name(value_at(overrides, path[: i + 1])) not in _names(env, overrides, path[:i])
         for i, step in enumerate(path)
     )  # fmt: skip
 

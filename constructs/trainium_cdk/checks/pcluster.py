@@ -30,7 +30,7 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, parallelcluster: oldest release with the configuration's keys")
 def old_pcluster_version(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version
     if version is None:
@@ -55,7 +55,7 @@ def old_pcluster_version(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("catalogue, parallelcluster: each has its own")
 def release_advisory(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.parallelcluster_version
     for advisory in facts.advisories:
@@ -70,7 +70,7 @@ def release_advisory(env: Environment) -> Iterator[Problem]:
             yield level(("pcluster", "version"), reason, advisory.fix or f"write {facts.default}", engine="slurm")
 
 
-@RULES.add
+@RULES.refuse("catalogue, neuron: systems of its packages")
 def unknown_system(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.operating_systems
     if env.pcluster.os in known:
@@ -101,7 +101,7 @@ def _works_on(env: Environment, system: str) -> bool:
     )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, RegionValidator: its list")
 def unlisted_region(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if env.region not in facts.regions:
@@ -114,7 +114,7 @@ def unlisted_region(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, ClusterNameValidator: 60 characters, 40 with accounting, of a stack")
 def cluster_name_form(env: Environment) -> Iterator[Problem]:
     name, limits = env.cluster_name, env.catalog.parallelcluster.limits
     key: KeyPath = ("pcluster", "cluster_name") if env.pcluster.cluster_name else ("name",)
@@ -146,7 +146,7 @@ def long_host_names(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, NameValidator: not default")
 def compute_resource_name_form(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
@@ -158,7 +158,7 @@ def compute_resource_name_form(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, MaxCountValidator: 50 queues, 50 compute resources")
 def count_limits(env: Environment) -> Iterator[Problem]:
     facts, cpu = env.catalog.parallelcluster, env.pcluster.cpu_queues
     queue_list = [*env.pcluster.queues, *cpu]
@@ -190,7 +190,7 @@ def count_limits(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, ComputeResourceSizeValidator: MinCount is MaxCount")
 def dynamic_capacity_block(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
@@ -203,7 +203,7 @@ def dynamic_capacity_block(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("IAM user guide, id_tags: characters, aws:, case; catalogue, parallelcluster: prefixes and number")
 def reserved_tags(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if len(env.tags) > facts.limits.tags:
@@ -236,7 +236,7 @@ def reserved_tags(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, CustomSlurmSettingsValidator: its own; catalogue, slurm_values: the rest")
 def controlled_slurm_setting(env: Environment) -> Iterator[Problem]:
     facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
     denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
@@ -293,14 +293,14 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
             )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, CloudWatchLogsSchema: its choices")
 def log_days_of_parallelcluster(env: Environment) -> Iterator[Problem]:
     if env.log_days not in LOG_DAYS:
         near = min(LOG_DAYS, key=lambda days: abs(days - env.log_days))
         yield error(("log_days",), "ParallelCluster does not keep logs so many days", f"write {near}", engine="slurm")
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, DatabaseUriValidator: a port; ParallelCluster, PasswordSecretArnValidator: a secret")
 def accounting_database(env: Environment) -> Iterator[Problem]:
     accounting = env.pcluster.accounting
     if not accounting:
@@ -330,9 +330,8 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
             f"replicate the secret to {env.region}, and give the replica's ARN",
         )
     elif env.account and account != env.account:
-        yield error(
-            key, f"the secret is in account {account}, but the cluster is in {env.account}", "copy it into this account"
-        )
+        text = f"the secret is in account {account}, which must allow the head node's role of {env.account} to read it and its key"
+        yield warning(key, text, "copy it into this account, or let the secret's policy and its key's allow that")
 
 
 def partition(region: str) -> str:

@@ -11,9 +11,8 @@ from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster user guide, launch-instances-capacity-blocks: the id is required")
 def node_group_block_without_id(env: Environment) -> Iterator[Problem]:
-    """ParallelCluster user guide, Capacity Blocks: CapacityReservationId is required (3.16, 2026-11)."""
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
             if queue.capacity_type == "capacity-block" and is_group(resource.reservation):
@@ -24,9 +23,8 @@ def node_group_block_without_id(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, PlacementGroupNamingValidator: looks for the name, in both keys")
 def placement_group_without_name(env: Environment) -> Iterator[Problem]:
-    """Its validators look the group up by name, whichever key names it (aws-parallelcluster 3.16.1)."""
     for at, queue in queues(env):
         if PLACEMENT_GROUP_ID.fullmatch(queue.placement_group):
             yield error(

@@ -23,7 +23,7 @@ SHORTEST = 3
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, pcs: AWS's images; catalogue, neuron: systems of its packages")
 def system_without_image(env: Environment) -> Iterator[Problem]:
     known, images, p = env.catalog.parallelcluster.operating_systems, env.catalog.pcs.images, env.pcs
     if p.os not in known:
@@ -36,7 +36,7 @@ def system_without_image(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("PCS user guide, slurm-versions: those of new clusters")
 def slurm_version_not_offered(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.pcs, env.pcs.version
     if version is not None and version not in facts.versions:
@@ -45,7 +45,7 @@ def slurm_version_not_offered(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("PCS API, CreateComputeNodeGroup: 3 to 25 characters, each name once")
 def repeated_node_group_name(env: Environment) -> Iterator[Problem]:
     limit, seen = env.catalog.pcs.limits.name, {LOGIN: "the login node"}
     for i, queue in enumerate(env.pcs.queues):
@@ -69,7 +69,7 @@ def repeated_node_group_name(env: Environment) -> Iterator[Problem]:
         seen.setdefault(name, f"{queue.name}/{resource.name}")
 
 
-@RULES.add
+@RULES.refuse("PCS user guide, service-endpoints-quotas: node groups and queues of a cluster")
 def node_group_limits(env: Environment) -> Iterator[Problem]:
     limits, groups = env.catalog.pcs.limits, [r for _, _, r in _resources(env)]
     key = ("pcs", "queues")
@@ -87,7 +87,7 @@ def node_group_limits(env: Environment) -> Iterator[Problem]:
         yield error(key, reason, f"{without}remove compute resources, or use a second environment", value=len(groups))
 
 
-@RULES.add
+@RULES.refuse("PCS API, CreateCluster: instances of a size")
 def cluster_size_exceeded(env: Environment) -> Iterator[Problem]:
     sizes, p = env.catalog.pcs.sizes, env.pcs
     nodes = sum(r.max_nodes for _, _, r in _resources(env)) + sum(q.max_nodes for q in p.cpu_queues) + 1
@@ -101,7 +101,7 @@ def cluster_size_exceeded(env: Environment) -> Iterator[Problem]:
     yield error(("pcs", "size"), reason, fix)
 
 
-@RULES.add
+@RULES.refuse("catalogue, pcs: parameters and values that PCS takes")
 def slurm_setting_of_pcs(env: Environment) -> Iterator[Problem]:
     known, version = env.catalog.pcs.cluster_settings, release_of(env.pcs.version or env.catalog.pcs.default)
     given, at = env.pcs.slurm_settings, ("pcs", "slurm_settings")
@@ -134,7 +134,7 @@ def _newer_options(env: Environment, name: str, value: str, version: str) -> lis
     return [o for o in value.split(",") if o in since and numbers(version) < numbers(since[o])]
 
 
-@RULES.add
+@RULES.refuse("catalogue, pcs: endpoints; stack: the node script ends without Neuron's repositories")
 def pcs_nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, p = env.network, env.pcs
     yield from missing_endpoints(env, env.catalog.pcs.endpoints, engine="pcs")

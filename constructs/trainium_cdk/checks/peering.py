@@ -13,7 +13,7 @@ from trainium_cdk.settings import Environment, Peering, Problem
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("VPC peering guide, vpc-peering-basics: no overlap; EC2 API, CreateRoute: one for a network")
 def overlapping_peer_networks(env: Environment) -> Iterator[Problem]:
     taken = [("this VPC", IPv4Network(own)) for own in env.network.vpc_cidrs]
     own = "peer another VPC" if env.network.existing else "write another network.cidr, for example 10.1.0.0/16"
@@ -22,11 +22,17 @@ def overlapping_peer_networks(env: Environment) -> Iterator[Problem]:
         found = ((owner, network) for owner, network in taken if any(network.overlaps(each) for each in theirs))
         for owner, network in itertools.islice(found, 1):
             fix = own if owner == "this VPC" else "route to one of the two"
-            yield error((*at, "cidr"), f"it overlaps with {network} of {owner}: routes cannot distinguish them", fix)
+            if owner == "this VPC" or network in theirs:
+                yield error(
+                    (*at, "cidr"), f"it overlaps with {network} of {owner}: routes cannot distinguish them", fix
+                )
+            else:
+                text = f"it overlaps with {network} of {owner}: addresses of both go to the one with the longer prefix"
+                yield warning((*at, "cidr"), text, f"{fix}, or ignore this")
         taken += [(f"the peering with {peer.vpc_id}", each) for each in theirs]
 
 
-@RULES.add
+@RULES.refuse("VPC peering guide, vpc-peering-basics: one connection between two VPCs")
 def peer_of_itself(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     for at, peer in _peers(env):
@@ -41,7 +47,7 @@ def peer_of_itself(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("CloudFormation, aws-resource-ec2-vpcpeeringconnection: PeerRoleArn for another account")
 def peering_acceptance(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         role = peer.accepter_role
@@ -66,7 +72,7 @@ def peering_acceptance(env: Environment) -> Iterator[Problem]:
             yield error((*at, "accepter_role"), "this is not an IAM role", "write arn:aws:iam::<account>:role/<name>")
 
 
-@RULES.add
+@RULES.refuse("VPC peering guide, vpc-peering-routing: who owns a VPC adds its routes, each once")
 def unreachable_route_tables(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         elsewhere = [

@@ -18,7 +18,7 @@ _NO_PATH = "roles of IAM Identity Center have a path, and this ARN has none"
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("EKS user guide, creating-access-entries: roles and users of any account, none service-linked")
 def principal_kind(env: Environment) -> Iterator[Problem]:
     for i, access in enumerate(env.eks.access):
         at: KeyPath = ("eks", "access", i, "principal")
@@ -32,12 +32,9 @@ def principal_kind(env: Environment) -> Iterator[Problem]:
         elif found.lacks_its_path:
             text = f"{_NO_PATH}: EKS refuses it, and the stack is rolled back"
             yield error(at, text, f"write the ARN that this prints: {found.look_up}")
-        elif env.account and found.account != env.account:
-            yield error(
-                at,
-                f"it is in account {found.account}, but the cluster is in {env.account}",
-                "give a role of the cluster's account that the other account may assume",
-            )
+        elif found.path.startswith("aws-service-role/"):
+            text = "EKS takes no service-linked role in an access entry, and the stack would be rolled back"
+            yield error(at, text, "give a role that people or programs of yours assume")
 
 
 @RULES.add
@@ -47,7 +44,7 @@ def user_without_path(env: Environment) -> Iterator[Problem]:
         found = principal(user)
         if found and found.kind == "role" and not found.path and _may_be_sso(found.name):
             own = f"arn:{found.partition}:iam::{found.account}:role/{SSO_PATH}*{found.name}"
-            yield error(("eks", "users", i), f"{_NO_PATH}: it would match no one", f"write {own}")
+            yield warning(("eks", "users", i), f"{_NO_PATH}: it matches no one", f"write {own}")
 
 
 def _may_be_sso(pattern: str) -> bool:

@@ -18,6 +18,8 @@ from trainium_cdk.settings.section import QueueSettings
 from trainium_cdk.text import join_words as join_words
 
 Rule = Callable[[Environment], Iterator[Problem]]
+SOURCES: dict[str, str] = {}
+"""The source of each rule with errors, by its id. Where AWS, Slurm and Kubernetes refuse nothing, there is a warning."""
 _OF_KEY = object()
 
 
@@ -25,7 +27,7 @@ class Rules(list[Rule]):
     """The rules of a module, in the order in which their problems are reported."""
 
     def add(self, rule: Rule) -> Rule:
-        """Register a rule. A problem that names no value gets the environment's value of its key."""
+        """Register a rule without errors. A problem that names no value gets the environment's value of its key."""
 
         @wraps(rule)
         def checked(env: Environment) -> Iterator[Problem]:
@@ -33,6 +35,20 @@ class Rules(list[Rule]):
 
         self.append(checked)
         return checked
+
+    def refuse(self, source: str) -> Callable[[Rule], Rule]:
+        """Register a rule that has errors.
+
+        Args:
+            source: a page of a guide, or ParallelCluster's validator, and what it says; several with "; " between. `catalogue` stands for the
+                source of its file, `promise` for docs/about/security.md, `stack` for what the stack itself cannot make.
+        """
+
+        def registered(rule: Rule) -> Rule:
+            SOURCES[rule_id(rule)] = source
+            return self.add(rule)
+
+        return registered
 
 
 def with_values(problems: Iterable[Problem], described: Any) -> Iterator[Problem]:

@@ -70,7 +70,7 @@ def _new(at: KeyPath, item: Mapping[str, Any]) -> Iterator[Problem]:
         yield warning(at, reason, "use storage, or pcluster.shared_storage for a file system of yours")
 
 
-@RULES.add
+@RULES.refuse("stack: folders of these names are made there")
 def hidden_homes(env: Environment) -> Iterator[Problem]:
     """A container's home is in /home. No user's home may have the name of a folder of the jobs there."""
     for name in ("efs", "fsx"):
@@ -79,7 +79,7 @@ def hidden_homes(env: Environment) -> Iterator[Problem]:
             continue
         at: KeyPath = ("storage", name, "mount_dir")
         fix = f"write mount_dir: /{name}, or for Slurm alone use pcluster.shared_storage"
-        yield error(at, "on Kubernetes it would hide the home of the containers' user", fix, engine="eks")
+        yield warning(at, "on Kubernetes it hides what images have there", fix, engine="eks")
         if env.storage.shared_dir == HOME:
             yield from _folders_are_free(env)
 
@@ -99,7 +99,7 @@ def venv_in_shared_homes(env: Environment) -> Iterator[Problem]:
     deployment = env.pcluster.overrides.get("DeploymentSettings")
     local = isinstance(deployment, Mapping) and deployment.get("DefaultUserHome") == "Local"
     if local and not env.bootstrap.venv.startswith("/"):
-        yield error(
+        yield warning(
             ("pcluster", "overrides", "DeploymentSettings", "DefaultUserHome"),
             f"the virtual environment is in the user's home (~/{env.bootstrap.venv}), which compute nodes would not share",
             f"write bootstrap.venv: {env.storage.shared_dir}/{env.bootstrap.venv}",

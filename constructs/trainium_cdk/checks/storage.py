@@ -18,7 +18,7 @@ def _overlap(a: str, b: str) -> bool:
     return PurePosixPath(a).is_relative_to(b) or PurePosixPath(b).is_relative_to(a)
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, OverlappingMountDirValidator: not in each other")
 def local_storage_over_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         if not queue.local_storage_dir:
@@ -32,7 +32,7 @@ def local_storage_over_shared(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("ParallelCluster, OverlappingMountDirValidator: not in each other")
 def shared_mount_directory(env: Environment) -> Iterator[Problem]:
     taken = dict.fromkeys(env.storage.mount_dirs, "storage")
     for queue in env.pcluster.queues:
@@ -56,7 +56,7 @@ def settings_of_existing_storage(env: Environment) -> Iterator[Problem]:
         if not file_system or not file_system.existing:
             continue
         for key in sorted(file_system.model_fields_set - {"existing", "mount_dir"}):
-            yield error(
+            yield warning(
                 ("storage", name, key),
                 f"it has no effect on {file_system.existing.id}, which already exists",
                 "remove it, or remove `existing` to create a new file system",
@@ -75,7 +75,7 @@ def assets_bucket(name: str) -> bool:
     return _ASSETS.fullmatch(name) is not None
 
 
-@RULES.add
+@RULES.refuse("promise: no job changes what is deployed")
 def data_among_assets(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     named: list[tuple[KeyPath, str]] = [

@@ -14,7 +14,7 @@ from trainium_cdk.settings.inventory import Inventory
 RULES = Rules()
 
 
-@RULES.add
+@RULES.refuse("catalogue, instances: EC2's offerings")
 def type_not_in_region(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for name in _offered_somewhere(cluster):
@@ -32,7 +32,7 @@ def type_not_in_region(env: Environment) -> Iterator[Problem]:
                 )
 
 
-@RULES.add
+@RULES.refuse("RAM user guide, working-with-az-ids: a zone is in one region")
 def zone_of_another_region(env: Environment) -> Iterator[Problem]:
     for key, zone in _zones(env):
         region = env.catalog.region_of(zone)
@@ -55,14 +55,14 @@ def zone_of_another_region(env: Environment) -> Iterator[Problem]:
             yield error(key, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
 
 
-@RULES.add
+@RULES.refuse("EFS user guide, accessing-fs: one mount target in a zone")
 def repeated_zone(env: Environment) -> Iterator[Problem]:
     zones = env.network.zone_ids
     for i in duplicates(zones):
         yield error(("network", "zone_ids", i), "this zone is listed twice", "list each zone once")
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, configure-subnets: a subnet is in one zone")
 def queue_zone_outside_network(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         zone, zones = queue.zone_id, cluster.zone_ids
@@ -79,7 +79,7 @@ def queue_zone_outside_network(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.add
+@RULES.refuse("catalogue, instances: EC2's offerings")
 def type_not_in_zone(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         what = cluster.engine.queue_noun
@@ -100,7 +100,7 @@ def type_not_in_zone(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
+@RULES.refuse("catalogue, instances: EC2's offerings")
 def no_zone_offers_all_types(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         if not cluster.zone_ids:
@@ -131,7 +131,7 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
         yield error(key, f"no zone offers every instance type: {where}", fix, engine=cluster.engine.name)
 
 
-@RULES.add
+@RULES.refuse("VPC user guide, configure-subnets: an instance is in a subnet, and none is named")
 def public_nodes_without_public_subnet(env: Environment) -> Iterator[Problem]:
     existing, login = env.network.existing, env.pcluster.login_nodes
     if not existing or existing.public_subnets:

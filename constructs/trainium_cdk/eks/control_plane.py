@@ -49,7 +49,7 @@ def control_plane_of(
             security_group_ids=[security_group.security_group_id],
             endpoint_private_access=True,
             endpoint_public_access=bool(public_cidrs),
-            public_access_cidrs=list(public_cidrs) or None,
+            public_access_cidrs=list(dict.fromkeys(public_cidrs)) or None,
         ),
         access_config=_Cluster.AccessConfigProperty(
             authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False

@@ -51,7 +51,8 @@ class TrnNodeGroup(Checked):
             trn1.32xlarge.
         vpc_subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
-        efa_security_group: Shared by the node groups of one fleet. Default: a new `TrnEfaSecurityGroup`.
+        efa_security_group: Shared by the node groups of one fleet: a `TrnEfaSecurityGroup`'s, or one of yours with rules of your own that
+            allow all traffic from and to itself, both ways, without which jobs hang (EC2 user guide, EFA). Default: a new `TrnEfaSecurityGroup`.
         placement_group: One of the CDK's. Default: by `nodes`.
         security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.

@@ -244,14 +244,17 @@ def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
     the same arguments.
 
     Raises:
-        ValueError: it has no kubectl provider (`aws_eks_v2`), or no role for it (`aws_eks`).
+        ValueError: it has no kubectl provider (`aws_eks_v2`), or no provider and no role or layer for one (`aws_eks`).
     """
     if isinstance(cluster, OwnCluster):
         return cluster.cluster, eks
     if hasattr(cluster, "kubectl_role"):  # only clusters of aws_eks have it
-        if cluster.kubectl_role is None:
+        # the CDK makes a function of both, without kubectl where there is no layer (aws-cdk issue 34759)
+        provider = getattr(cluster, "kubectl_provider", None)  # only imported clusters have it
+        if provider is None and None in (cluster.kubectl_role, cluster.kubectl_layer):
+            lacks = "layer" if cluster.kubectl_role else "role"
             raise ValueError(
-                f"{construct.node.path}: the cluster has no role for kubectl, which is needed to install anything in it. Give "
+                f"{construct.node.path}: the cluster has no {lacks} for kubectl, which is needed to install anything in it. Give "
                 "Cluster.from_cluster_attributes kubectl_role_arn and kubectl_layer"
             )
         return cluster, import_module("aws_cdk.aws_eks")  # imported only for them: it takes time

@@ -9,13 +9,12 @@ from constructs import Construct
 from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import addresses, network, peering, zones
+from trainium_cdk.checks import addresses, peering, zones
 from trainium_cdk.settings import ExistingSubnet, Network, Peering
 
 _RULES = (
     addresses.public_addresses,
     addresses.subnet_outside_vpc,
-    network.repeated_endpoint,
     zones.zone_of_another_region,
     zones.settings_of_an_existing_vpc,
     peering.overlapping_peer_networks,

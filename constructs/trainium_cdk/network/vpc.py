@@ -121,7 +121,7 @@ class TrnNetwork(Checked):
         endpoints = add_endpoints(
             self,
             gateways=["s3"] if settings.s3_endpoint else [],
-            interfaces=settings.interface_endpoints,
+            interfaces=tuple(dict.fromkeys(settings.interface_endpoints)),
             cidr=cidr,
             vpc=self.vpc,
             subnets=self.private_subnets,

@@ -31,7 +31,7 @@ def key_pair(scope: Construct, environment: Environment) -> ec2.CfnKeyPair | Non
 def ssh_access(scope: Construct, environment: Environment, vpc: ec2.IVpc, peers: Sequence[ec2.IPeer]) -> SshAccess:
     """The networks and prefix lists of the environment, and any other peers."""
     ssh = environment.pcluster.head.ssh
-    named = ssh.from_cidrs if ssh else ()
+    named = dict.fromkeys(ssh.from_cidrs if ssh else ())
     lists = [source for source in named if source.startswith("pl-")]
     networks = [source for source in named if source not in lists]
     if len(networks) > 1:

@@ -23,6 +23,11 @@ pcluster:
           reservation: cr-0123456789abcdef0
 """
 BLOCK = RESERVED.replace("    - compute", "    - capacity_type: capacity-block\n      compute")
+EKS_BLOCK = """\
+network: {zone_ids: [use1-az4, use1-az6]}
+eks:
+  node_groups: [{capacity_type: capacity-block, min_nodes: 2, max_nodes: 4, reservation: cr-0123456789abcdef0}]
+"""
 NO_BLOCK = BLOCK.replace("          reservation: cr-0123456789abcdef0\n", "")
 ID = "cr-0123456789abcdef0"
 MAX = ("pcluster", "queues", 0, "compute_resources", 0, "max_nodes")
@@ -114,6 +119,10 @@ TABLE = [
     Case("reservations", RESERVED, reservation(State="expired", EndDate=at(-1)), [("error", "no instance can start in it any more")]),
     Case("reservations", BLOCK, reservation(ReservationType="capacity-block", State="scheduled", StartDate=at(48), EndDate=at(96)),
          [("warning", "it starts 2026-11-22 12:00 UTC: its nodes cannot start before that"), ("ok", "until 2026-11-24 12:00 UTC")]),
+    Case("reservations", EKS_BLOCK, reservation(ReservationType="capacity-block", State="scheduled", StartDate=at(48), EndDate=at(96)),
+         [("error", "it starts 2026-11-22 12:00 UTC", "the deployment waits for min_nodes: 2 of trn and fails", "write min_nodes: 0 until it starts")], "eks"),
+    Case("reservations", EKS_BLOCK.replace("min_nodes: 2, ", ""), reservation(ReservationType="capacity-block", State="scheduled", StartDate=at(48)),
+         [("warning", "its nodes cannot start before that", "deploy now or later"), ("ok",)], "eks"),
     Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(5)),
          [("warning", "it ends in 5 h", "30 minutes before"), ("ok",)]),
     Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(0.4)), [("error", "it has ended, or its instances are being terminated")]),

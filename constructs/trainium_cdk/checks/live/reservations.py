@@ -114,13 +114,16 @@ def _size(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> F
 def _time(target: CheckTarget, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
     if state in COMING:
-        yield subject.warning(
-            state,
-            f"it starts {moment(start) if start else 'later'}: its nodes cannot start before that",
-            "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
-            if nodes.queue.capacity_type == "capacity-block"
-            else "deploy after it has started",
-        )
+        text = f"it starts {moment(start) if start else 'later'}: its nodes cannot start before that"
+        kept, least = nodes.engine.name == "slurm" and nodes.queue.capacity_type == BLOCK, nodes.resource.min_nodes
+        if kept:
+            fix = "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
+            yield subject.warning(state, text, fix)
+        elif least and nodes.engine.name != "pcs":
+            text += f", and the deployment waits for min_nodes: {least} of {nodes.name} and fails"
+            yield subject.error(state, text, "write min_nodes: 0 until it starts, or deploy after it has started")
+        else:
+            yield subject.warning(state, text, "deploy now or later; submit jobs after it has started")
     elif state != "active":
         yield subject.error(state, "no instance can start in it any more", "use another reservation, or remove it")
         return
