@@ -66,6 +66,7 @@ _CHAINED = re.compile(r"During handling of the above exception|The above excepti
 _CONSEQUENCES = frozenset({
     "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit",
     "KeyboardInterrupt", "ConnectionResetError", "BrokenPipeError", "DistNetworkError", "DistBackendError", "RayTaskError",
+    "BackendCompilerFailed",
 })  # fmt: skip
 """Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
 _LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
@@ -75,6 +76,10 @@ _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,2
 _WHAT = re.compile(r"what\(\): +(.+)")
 """Of the C++ library: the class of an exception that nothing caught, and its text."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
+SECOND_LINE = 'error message="'
+"""How the second line of TorchNeuron's exceptions begins, which has the reason."""
+_AUTOLOAD = "Failed to load the backend extension"
+"""Of PyTorch, about the exception that it was raised from."""
 _MORE_LINES = 2
 """Indented lines after that of an exception which belong to its message."""
 _WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
@@ -116,10 +121,10 @@ class _Raised:
         self.lines = 0
 
     def goes_on(self, line: str, raw: bytes, number: int) -> bool:
-        """Whether its message goes on in the next line: after a colon, or in an indented one."""
+        """Whether its message continues in the next line: after a colon, in an indented line, or in TorchNeuron's second line."""
         if not re.search(r"\w", line) or line.lstrip().startswith("File "):
             return False
-        if not self.lines and _ANNOUNCES.search(self.text):
+        if line.startswith(SECOND_LINE) or (not self.lines and _ANNOUNCES.search(self.text)):
             return True
         return line[:1].isspace() and not _FRAMED.match(raw) and number == self.number + self.lines + 1
 
@@ -303,7 +308,7 @@ class Collector:
             self._launched, self._worker, self._cause = before, {}, False
         if aside:
             return
-        if one.kind in _CONSEQUENCES or _LEFT.search(text):
+        if one.kind in _CONSEQUENCES or _LEFT.search(text) or (chained and _AUTOLOAD in text):
             self._follows = one
             return
         if self._first and (one.at - self._first.at > _RECENT or (chained and self._first is self._of.get(label))):
