@@ -17,6 +17,7 @@ from trainium_cdk.catalog.lookup import read
 from trainium_cdk.jobs.ending import error_patterns
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import explained, known_error, why_it_ended
+from trainium_cdk.runner.work.devices import looks_broken
 
 ALL = (*known_errors(), *(one for one in job_errors() if one not in known_errors()))
 SAMPLES = [(error.name, sample) for error in ALL for sample in error.samples]
@@ -107,6 +108,7 @@ def test_each_status_of_the_runtime_has_one_entry_that_says_whether_to_try_again
     [error] = [one for one in job_errors() if one.name == name]
     assert status in error.nrt
     assert re.search("submit it again|it fails again|resumes from its last checkpoint", error.fix)
+    assert looks_broken(lines[2]) == (name == "device-broken")
 
 
 HEALTHY = [
