@@ -121,6 +121,17 @@ The above exception was the direct cause of the following exception:
 """
 
 
+STACK = """*** Check failure stack trace: ***
+    @     0x7fa1039b2c5d  absl::lts_20250127::log_internal::LogMessage::PrepareToDie()
+    @     0x7fa103b7050f  PyObject_Vectorcall
+"""
+JAX = f"""F1128 14:01:31.355770 30527 client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::Status: DEADLINE_EXCEEDED
+RPC: /tensorflow.CoordinationService/RegisterTask
+{STACK}"""
+"""What jax 0.10.2 prints where another process does not come."""
+ABORTED = "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason"
+
+
 def labelled(text: str, label: str) -> str:
     return "".join(f"{label}{line}\n" for line in text.splitlines())
 
@@ -179,6 +190,17 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "ImportError: libnrt.so.1: cannot open shared object file: No such file or directory. The Python that ran has no Neuron packages, or the image "
         "no Neuron runtime. Remove what activates another environment; in an image of your own, begin with one of Neuron's (`trn image build` has examples)",
     ),
+    (
+        "a fatal line of absl", "step 1\n" + JAX, 134, 2,
+        f"{ABORTED}. The last exception of its log: Terminating process because the JAX distributed service detected fatal errors. absl::Status: "
+        "DEADLINE_EXCEEDED. The processes did not find each other, or lost each other, as one did not begin or ended earlier. Look at the first error of "
+        "the other nodes (`trn logs JOB --node N`); a script must use MASTER_ADDR and MASTER_PORT as trn sets them",
+    ),
+    (
+        "a failed check of XLA", f"2026-11-26 09:11:12.123456: F external/xla/xla/status_macros.cc:54] Check failed: shape.has_value() (0 vs. 1)\n{STACK}", 134, 1,
+        f"{ABORTED}. The last exception of its log: Check failed: shape.has_value() (0 vs. 1)",
+    ),
+    ("addresses alone", f"no tokens in /fsx\n{STACK}", 3, 1, "the last line of its log: no tokens in /fsx"),
     ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
     (
         "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, EINOPS_SAID,

@@ -75,6 +75,8 @@ _LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
 _WHAT = re.compile(r"what\(\): +(.+)")
 """Of the C++ library: the class of an exception that nothing caught, and its text."""
+_FATAL = re.compile(r"(?:F\d{4} [\d:.]{5,30} {1,9}\d{1,9}|[\d:. -]{15,40}: F) \S{1,300}:\d{1,6}\] (.+)")
+"""Of glog and absl, before they abort: XLA, its plug-ins and JAX print so what they cannot go on with. Addresses follow."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
 SECOND_LINE = 'error message="'
 """How the second line of TorchNeuron's exceptions begins, which has the reason."""
@@ -85,9 +87,9 @@ _MORE_LINES = 2
 _WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
 """Of torchrun's report of its workers."""
 _ASIDE_LINES = re.compile(
-    r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic"
+    r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic|@ +0x|\*\*\* Check failure"
 )
-"""Lines of Slurm, of a launcher, and lines without a word."""
+"""Lines of Slurm, of a launcher, of a C++ stack, and lines without a word."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,9 @@ class Collector:
         elif found := _TERMINATE.search(text):
             self._raise(f"{found[1]}:", label, b"")
             self._keep(text)
+        elif found := _FATAL.match(text):
+            self._raise(found[1], label, b"")
+            self._keep(found[1])
         elif (found := _LAUNCHED.search(text)) and self._launched is None:
             self._launched, self._worker = (self._tail + b"\n" + before)[-_TAIL:], {"exitcode": int(found[1])}
             self._keep(text)
