@@ -140,6 +140,8 @@ def test_a_status_of_the_runtime_counts_by_its_own_number_alone() -> None:
         ("nrt_execute status=4.5", ""),
         ("nrt_execute status=0, retries 4", ""),
         ("http status=4", ""),
+        ("Failed to load NEFF. Status: 41", ""),
+        ("Failed to upload. Status: 4", ""),
         ("MY_NRT_TIMEOUT=5", ""),
     ):
         assert first(job_errors(), line) == name, line

@@ -13,10 +13,12 @@ from trainium_cdk.catalog.lookup import read
 
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
-_STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
+_STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed|Neuron Runtime:).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
 """How the Neuron runtime, and what calls it, print the number of a status."""
 _WORDS = r"NRT EXECUTION FAILED: .{0,300}?(?:%s)"
 """How TorchNeuron prints a status: in words, on the second line of its exception."""
+_OF_A_CALL = r"Failed to [\w ]{0,40}\b(?:NEFF|model|tensor)\b[\w ]{0,40}\. Status: (?:%s)\b"
+"""How it prints that of one call."""
 
 
 class KnownError(BaseModel):
@@ -77,7 +79,7 @@ def _of_job(entry: Mapping[str, Any], statuses: Mapping[str, Mapping[str, Any]])
     if names := entry.get("nrt"):
         numbers = "|".join(str(statuses[name]["number"]) for name in names)
         words = "|".join(re.escape(statuses[name]["words"]) for name in names)
-        patterns += [rf"\b(?:{'|'.join(names)})\b", _STATUS % numbers, _WORDS % words]
+        patterns += [rf"\b(?:{'|'.join(names)})\b", _STATUS % numbers, _OF_A_CALL % numbers, _WORDS % words]
     return KnownError(**{**entry, "pattern": "|".join(patterns)})
 
 
