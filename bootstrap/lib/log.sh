@@ -3,12 +3,14 @@
 
 LOG_OPEN=no
 WORK="" # temporary folder of this run, removed at its end
+ENDED=no # whether this run's failure has been reported
 LIB_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 readonly LIB_DIR
 
 # From here on the output of all commands goes to the log file only; file descriptors 3 and 4 are the caller's
 # stdout and stderr, used for a few lines of our own.
 log_open() {
+  trap 'ended "$?" "${BASH_COMMAND}"' EXIT
   mkdir -p "$(dirname "${TRN_LOG}")" "${TRN_STATE_DIR}"
   touch "${TRN_LOG}"
   chmod 0644 "${TRN_LOG}"
@@ -53,7 +55,6 @@ take_lock() {
 
 begin_run() {
   WORK="$(mktemp -d "${TMPDIR:-/tmp}/trn-bootstrap.XXXXXX")"
-  trap 'rm -rf "${WORK}"' EXIT
   : >"${WORK}/steps"
   : >"${WORK}/changes"
   : >"${WORK}/failure"
@@ -69,6 +70,26 @@ write_status() {
     python3 -I "${LIB_DIR}/write_status.py" "${WORK}" "${TRN_STATE_DIR}/status.json"
 }
 
+# ended STATUS COMMAND: the end of every run. A failure outside of a step, as of a full disk, is reported here.
+ended() {
+  set +e
+  [[ -z ${WORK} ]] || rm -rf "${WORK}"
+  if (($1 != 0)) && [[ ${ENDED} == no ]]; then
+    report "trn-bootstrap: command '$2' failed with status $1 on ${TRN_NODE_ROLE} node $(uname -n).$(full_disks) Full log: ${TRN_LOG}"
+    end_failed "$1"
+  fi
+}
+
+# Prints which file systems are full, and what to do; nothing where none is.
+full_disks() {
+  local full
+  full="$(
+    df --output=avail,target / /var "${TMPDIR:-/tmp}" "${TRN_LOG%/*}" "${TRN_STATE_DIR}" 2>/dev/null |
+      awk 'NR > 1 && $1 < 1024 { print $2 }' | sort -u | paste -sd ' '
+  )" || true
+  [[ -z ${full} ]] || printf ' No space is left on %s: free some there, or give the node a larger root volume.' "${full}"
+}
+
 finish_run() {
   write_status ok "" ""
   announce "done in ${SECONDS} s, $(wc -l <"${WORK}/changes") change(s)"
@@ -76,13 +97,15 @@ finish_run() {
 
 # Ends the step: what is wrong (with the value), then the fix.
 die() {
-  [[ -s ${WORK}/failure ]] || printf '%s. %s\n' "${1%.}" "${2:-}" >"${WORK}/failure"
+  local full
+  full="$(full_disks)" # then that is the fix
+  [[ -s ${WORK}/failure ]] || printf '%s.%s\n' "${1%.}" "${full:- ${2:-}}" >"${WORK}/failure"
   exit 1
 }
 
 on_error() {
   [[ -s ${WORK}/failure ]] ||
-    printf "command '%s' ended with status %s (%s).\n" "$2" "$1" "$3" >"${WORK}/failure"
+    printf "command '%s' ended with status %s (%s).%s\n" "$2" "$1" "$3" "$(full_disks)" >"${WORK}/failure"
   exit "$1"
 }
 
@@ -111,9 +134,10 @@ run_step() {
     return
   fi
   message="$(<"${WORK}/failure")"
-  printf '%s\tfailed\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
-  write_status failed "${name}" "${message}"
-  announce "step ${name}: FAILED"
+  # on a full disk none of these can be written: the reason is reported all the same
+  printf '%s\tfailed\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps" || true
+  write_status failed "${name}" "${message}" || true
+  announce "step ${name}: FAILED" || true
   context="$(
     printf -- '--- the last 20 lines of step %s ---\n' "${name}"
     tail -n "+${first}" "${TRN_LOG}" | sed "/trn-bootstrap\[.*step ${name}: FAILED/d" | tail -n 20
@@ -123,7 +147,7 @@ run_step() {
   while IFS= read -r line; do system_log "${line}"; done <<<"${context}"
   report "$(
     printf "trn-bootstrap: step '%s' failed on %s node %s: %s\nFull log: %s   Status: %s" \
-      "${name}" "${TRN_NODE_ROLE}" "$(uname -n)" "${message:-the step ended with status ${status}.}" \
+      "${name}" "${TRN_NODE_ROLE}" "$(uname -n)" "${message:-the step ended with status ${status}.$(full_disks)}" \
       "${TRN_LOG}" "${TRN_STATE_DIR}/status.json"
   )"
   end_failed "${status}"
@@ -132,6 +156,7 @@ run_step() {
 # end_failed STATUS: ends a run that has failed. A status that is not 0 fails an update of a cluster for good: CloudFormation cannot
 # even roll it back (ParallelCluster's provider). So an update only reports, and nodes that need what is missing fail with their reason.
 end_failed() {
+  ENDED=yes
   if [[ ${TRN_ON_FAILURE} == report ]]; then
     report "trn-bootstrap: the cluster's update continues without it. Remove the cause and run on this node: sudo ${LIB_DIR%/lib}/configure-node.sh"
     exit 0

@@ -75,6 +75,56 @@ def test_the_scripts_are_found_in_a_package_or_reported_missing(
     assert scripts.scripts_dir() == package / "bootstrap"
 
 
+RUN = """set -Eeuo pipefail
+source {folder}/lib/log.sh
+system_log() {{ :; }}
+TRN_LOG={place}/log/x TRN_STATE_DIR={place}/state TRN_NODE_ROLE=compute TRN_NEURON_SDK= TRN_ON_FAILURE={otherwise}
+{before}
+log_open
+begin_run
+{then}
+finish_run
+"""
+FULL = "df() { printf 'Avail Mounted\\n0 /full\\n900000 /\\n'; }"
+ROOM = FULL.replace("0 /full", "900000 /full")
+DIES = "step_x() { die 'no mirror.' 'Check its route'; }; run_step x"
+NO_SPACE = "No space is left on /full: free some there, or give the node a larger root volume."
+NO_WRITES = "trap '' XFSZ; ulimit -f 0"
+STEP_FULL = f'rm "${{WORK}}/steps"; mkdir "${{WORK}}/steps"; step_x() {{ {NO_WRITES}; false; }}; run_step x'
+LOG_LINE = """printf '%s trn-bootstrap[%s] %s\\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "${TRN_NODE_ROLE:-?}" "$*\""""
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "said"),
+    [
+        (FULL, STEP_FULL, f"step 'x' failed on compute node NODE: the step ended with status 1. {NO_SPACE}\n"),
+        (f"{FULL}; TMPDIR=/none", "", f"command 'WORK=\"$(mktemp -d \"${{TMPDIR:-/tmp}}/trn-bootstrap.XXXXXX\")\"' failed with status 1 on compute node NODE. {NO_SPACE} "),
+        (FULL, f"{NO_WRITES}; step_x() {{ :; }}; run_step x", f"command '{LOG_LINE}' failed with status 1 on compute node NODE. {NO_SPACE} "),
+        (ROOM, "printf x >/dev/full", "command 'printf x > /dev/full' failed with status 1 on compute node NODE. Full log: "),
+        (ROOM, DIES, "step 'x' failed on compute node NODE: no mirror. Check its route\n"),
+        (FULL, DIES, f"step 'x' failed on compute node NODE: no mirror. {NO_SPACE}\n"),
+    ],
+)  # fmt: skip
+def test_no_run_ends_without_a_reason(before: str, then: str, said: str, tmp_path: Path) -> None:
+    """On both outputs; also where nothing can be written any more."""
+    done = completed(
+        ["bash", "-c", RUN.format(folder=FOLDER, place=tmp_path, otherwise="fail", before=before, then=then)]
+    )
+    assert done.returncode == 1
+    for out in (done.stdout, done.stderr):
+        assert out.replace(os.uname().nodename, "NODE").count(f"trn-bootstrap: {said}") == 1
+
+
+@pytest.mark.parametrize(("then", "failed"), [("step_x() { :; }; run_step x", False), ("printf x >/dev/full", True)])
+def test_an_update_goes_on_and_a_run_that_ends_well_reports_nothing(then: str, failed: bool, tmp_path: Path) -> None:
+    done = completed(
+        ["bash", "-c", RUN.format(folder=FOLDER, place=tmp_path, otherwise="report", before=FULL, then=then)]
+    )
+    assert done.returncode == 0
+    assert ("the cluster's update continues without it" in done.stderr) == failed
+    assert bool(done.stderr) == failed
+
+
 BAD_SETTINGS = {
     "TRN_NEURON_TOOL='2.1'": "node.env line 1: unknown key 'TRN_NEURON_TOOL'",
     "TRN_NEURON_TOOLS='latest'": "TRN_NEURON_TOOLS='latest' is not a version such as 2.31.13.0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support import ROOT
 from trainium_cdk.catalog.known_errors import KnownError, explain, job_errors, known_errors
+from trainium_cdk.catalog.lookup import read
 from trainium_cdk.jobs.ending import error_patterns
 from trainium_cdk.runner.readers.collecting import Collector
-from trainium_cdk.runner.readers.ending import explained, why_it_ended
+from trainium_cdk.runner.readers.ending import explained, known_error, why_it_ended
+from trainium_cdk.runner.work.devices import looks_broken
 
 ALL = (*known_errors(), *(one for one in job_errors() if one not in known_errors()))
 SAMPLES = [(error.name, sample) for error in ALL for sample in error.samples]
@@ -89,6 +93,40 @@ def test_a_harmless_line_changes_no_cause(line: str, nodes: int) -> None:
         assert why(f"{line}\n{log}", code, nodes) == why(log, code, nodes)
 
 
+STATUSES = read("job_errors")["nrt_status"]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_each_status_of_the_runtime_has_one_entry_that_says_whether_to_try_again(status: str) -> None:
+    """By its name, its number, and the words in which TorchNeuron prints it."""
+    lines = (
+        f"Failure: {status} in nrt_execute()",
+        f"RuntimeError: nrt_execute status={STATUSES[status]['number']}",
+        f'error message="NRT EXECUTION FAILED: Async execution error: seq_id=7, {STATUSES[status]["words"]}"',
+    )
+    [name] = {first(job_errors(), line) for line in lines}
+    [error] = [one for one in job_errors() if one.name == name]
+    assert status in error.nrt
+    assert re.search("submit it again|it fails again|resumes from its last checkpoint", error.fix)
+    assert looks_broken(lines[2]) == (name == "device-broken")
+
+
+HEALTHY = [
+    run["log"]
+    for name in ("printed", "trl")
+    for run in yaml.safe_load((ROOT / f"tests/jobs/{name}.yaml").read_text("utf-8"))
+    if "why" not in run
+]
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=[log.strip()[:40] for log in HEALTHY])
+def test_a_healthy_log_has_no_known_error(log: str) -> None:
+    """Recorded and public logs of trainings that did not fail: not even where nothing else explains an end."""
+    collector = Collector()
+    collector.feed(log.replace("⏎", "\r").encode())
+    assert known_error(collector.close(), 2, error_patterns()) == ""
+
+
 @pytest.mark.parametrize("line", LINES["survived"])
 def test_what_a_program_goes_on_without_is_no_cause(line: str) -> None:
     """Not even where nothing else explains the end."""
@@ -102,6 +140,8 @@ def test_a_status_of_the_runtime_counts_by_its_own_number_alone() -> None:
         ("nrt_execute status=4.5", ""),
         ("nrt_execute status=0, retries 4", ""),
         ("http status=4", ""),
+        ("Failed to load NEFF. Status: 41", ""),
+        ("Failed to upload. Status: 4", ""),
         ("MY_NRT_TIMEOUT=5", ""),
     ):
         assert first(job_errors(), line) == name, line

@@ -152,7 +152,7 @@ def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Dri
     assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in cause
     assert "  -> the head node did not finish its set-up. The lines of the head node below" in explained
     assert f"{first['logGroupName']} ip-10-0-0-5.i-0123456789abcdef0.syslog, " in explained
-    assert f": {step}\n  -> a step of the node scripts failed" in explained
+    assert f": {step}\n  -> the node scripts failed" in explained
     assert "sshd" not in explained
 
     assert driver.delete() == "DELETE_COMPLETE"

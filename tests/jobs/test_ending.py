@@ -94,6 +94,44 @@ def torchrun(code: int, said: str) -> str:
 F137 = "2026-11-26T09:11:12Z [F137] neuronx-cc was forcibly killed - This most commonly occurs due to insufficient system memory.\n"
 
 
+RAISED = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n'
+BROKEN = """RuntimeError: NRT Execution error occurred on Neuron for operation=aten::mm
+error message="NRT EXECUTION FAILED: Async execution error: seq_id=88, An HBM encountered an unrepairable uncorrectable error and produced incorrect results"
+python stack trace=
+"""
+BROKEN_SAID = (
+    f"{' '.join(BROKEN.splitlines()[:2])}. A Neuron device of the node reported a hardware error. Terminate that node's EC2 instance, so that the "
+    "cluster starts another one; then the job resumes from its last checkpoint"
+)
+FELL_BACK = """ERROR:torch_neuronx.neuron_dynamo_backend.backend:Execution failed: Compilation error occurred on Neuron for operation=torch_compile;
+error message="COMPILATION FAILED: [NCC_EVRF001] Operator cholesky is not supported"
+python stack trace=
+
+WARNING:torch_neuronx.neuron_dynamo_backend.backend:Falling back to original GraphModule execution
+"""
+COMPILED = """torch._dynamo.exc.BackendCompilerFailed: backend='neuron' raised:
+RuntimeError: Compilation error occurred on Neuron for operation=torch_compile;
+error message="COMPILATION FAILED: Command failed (neuronx-cc compilation) with exit code 70: [NCC_IXTP002] Number of instructions (11453027) is over"
+"""
+AUTOLOAD = f"""{RAISED}ImportError: libnrt.so.1: cannot open shared object file: No such file or directory
+
+The above exception was the direct cause of the following exception:
+
+{RAISED}RuntimeError: Failed to load the backend extension: torch_neuronx. You can disable extension auto-loading with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+"""
+
+
+STACK = """*** Check failure stack trace: ***
+    @     0x7fa1039b2c5d  absl::lts_20250127::log_internal::LogMessage::PrepareToDie()
+    @     0x7fa103b7050f  PyObject_Vectorcall
+"""
+JAX = f"""F1128 14:01:31.355770 30527 client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::Status: DEADLINE_EXCEEDED
+RPC: /tensorflow.CoordinationService/RegisterTask
+{STACK}"""
+"""What jax 0.10.2 prints where another process does not come."""
+ABORTED = "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason"
+
+
 def labelled(text: str, label: str) -> str:
     return "".join(f"{label}{line}\n" for line in text.splitlines())
 
@@ -109,7 +147,7 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
     (
         "no memory", "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nMemoryError\n", 1, 1,
         "MemoryError. The node's or pod's memory was full. Use fewer data loader or compiler processes, load the data in parts, or use an instance "
-        "type with more memory",
+        "type with more memory; unchanged, it fails again",
     ),
     ("killed", "step 1\nnode.sh: line 56:  5827 Killed                  python3 train.py\n", 137, 2, KILLED),
     ("killed, as a parent sees it", "step 1\n", -9, 1, KILLED),
@@ -139,6 +177,30 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "an indented line after it", 'Traceback (most recent call last):\n  File "t.py", line 1\nyaml.scanner.ScannerError: no mapping\n  in "c.yaml", line 3\nbye\n',
         1, 1, 'yaml.scanner.ScannerError: no mapping in "c.yaml", line 3',
     ),
+    ("TorchNeuron", RAISED + BROKEN, 1, 1, BROKEN_SAID),
+    ("TorchNeuron of several ranks", mixed(*(labelled(RAISED + BROKEN, f"[rank{n}]: ") for n in range(3))), 1, 1, BROKEN_SAID),
+    ("TorchNeuron that fell back", FELL_BACK + RAISED + "KeyError: 'tokens'\n", 1, 1, "KeyError: 'tokens'"),
+    (
+        "TorchNeuron that cannot compile", RAISED + COMPILED, 1, 1,
+        f"{' '.join(COMPILED.splitlines()[1:])}. The graph is too large for the compiler. Split it by more tensor or pipeline parallelism, "
+        "or use a smaller batch or sequence",
+    ),
+    (
+        "TorchNeuron that cannot be loaded", AUTOLOAD, 1, 1,
+        "ImportError: libnrt.so.1: cannot open shared object file: No such file or directory. The Python that ran has no Neuron packages, or the image "
+        "no Neuron runtime. Remove what activates another environment; in an image of your own, begin with one of Neuron's (`trn image build` has examples)",
+    ),
+    (
+        "a fatal line of absl", "step 1\n" + JAX, 134, 2,
+        f"{ABORTED}. The last exception of its log: Terminating process because the JAX distributed service detected fatal errors. absl::Status: "
+        "DEADLINE_EXCEEDED. The processes did not find each other, or lost each other, as one did not begin or ended earlier. Look at the first error of "
+        "the other nodes (`trn logs JOB --node N`); a script must use MASTER_ADDR and MASTER_PORT as trn sets them",
+    ),
+    (
+        "a failed check of XLA", f"2026-11-26 09:11:12.123456: F external/xla/xla/status_macros.cc:54] Check failed: shape.has_value() (0 vs. 1)\n{STACK}", 134, 1,
+        f"{ABORTED}. The last exception of its log: Check failed: shape.has_value() (0 vs. 1)",
+    ),
+    ("addresses alone", f"no tokens in /fsx\n{STACK}", 3, 1, "the last line of its log: no tokens in /fsx"),
     ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
     (
         "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, EINOPS_SAID,

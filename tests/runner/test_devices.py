@@ -273,7 +273,13 @@ def test_what_slurm_has_of_a_node(said: tuple[str, str, str], lost: bool, kinds:
         ("CapWatts=n/a Comment=trn-devices 1795816028 disk / is full | 1795816028 log y", "has a full disk since 2026-11-27 21:47 UTC: / is full; has a hardware error in a kernel's log since 2026-11-27 21:47 UTC: y"),
         ("CapWatts=n/a Comment=trn-devices 1795816028 disk / is full Reason=a person works on it [root@2026-11-27T21:43:07]", "a person works on it"),
         ("CapWatts=n/a Comment=of a person", ""),
+        ("CapWatts=n/a Reason=(Code:InsufficientInstanceCapacity)Failure when resuming nodes [root@2026-11-28T14:09:14] InstanceId=i-0abc InstanceType=trn1.32xlarge", "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"),
+        ("CapWatts=n/a Comment=trn-devices 1795816028 device neuron1/mem 0 to 2 InstanceId=i-0abc InstanceType=trn1.32xlarge", "has a device error since 2026-11-27 21:47 UTC: neuron1/mem 0 to 2"),
+        ("CapWatts=n/a Reason=a person works on it [root@2026-11-28T14:09:14] Comment=x InstanceId=i-0def  ReservationName=pcluster-cr-1", "a person works on it"),
+        ("CapWatts=n/a Comment=trn-devices 1795816028 disk / is full InstanceId=i-0def  ReservationName=pcluster-cr-1 TLSCertTokenSet=No", "has a full disk since 2026-11-27 21:47 UTC: / is full"),
     ],
 )  # fmt: skip
 def test_what_trn_nodes_says_of_it(rest: str, reason: str) -> None:
-    assert nodes_of._node(f"NodeName=n-1 State=IDLE Partitions=q NodeAddr=10.0.0.4 {rest}", {}).reason == reason
+    node = nodes_of._node(f"NodeName=n-1 State=IDLE Partitions=q NodeAddr=10.0.0.4 {rest}", {})
+    instance = rest.partition("InstanceId=")[2].partition(" ")[0]
+    assert (node.reason, node.instance) == (reason, instance)

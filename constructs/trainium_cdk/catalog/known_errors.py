@@ -13,8 +13,12 @@ from trainium_cdk.catalog.lookup import read
 
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
-_STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
+_STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed|Neuron Runtime:).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
 """Form of a status number in the output of the Neuron runtime and its callers."""
+_WORDS = r"NRT EXECUTION FAILED: .{0,300}?(?:%s)"
+"""Form of a status in words, on the second line of TorchNeuron's exception."""
+_OF_A_CALL = r"Failed to [\w ]{0,40}\b(?:NEFF|model|tensor)\b[\w ]{0,40}\. Status: (?:%s)\b"
+"""Form of the status of one call in TorchNeuron's output."""
 
 
 class KnownError(BaseModel):
@@ -69,13 +73,14 @@ def job_errors() -> tuple[KnownError, ...]:
     return tuple(_of_job(entry, data["nrt_status"]) for entry in data["errors"]) + known_errors()
 
 
-def _of_job(entry: Mapping[str, Any], statuses: Mapping[str, int]) -> KnownError:
-    """An entry with the names and numbers of its statuses in its pattern."""
-    names = entry.get("nrt", ())
-    by_status = (
-        [rf"\b(?:{'|'.join(names)})\b", _STATUS % "|".join(str(statuses[name]) for name in names)] if names else []
-    )
-    return KnownError(**{**entry, "pattern": "|".join([entry["pattern"].strip(), *by_status])})
+def _of_job(entry: Mapping[str, Any], statuses: Mapping[str, Mapping[str, Any]]) -> KnownError:
+    """An entry whose pattern also finds the names, numbers and words of its statuses."""
+    patterns = [entry["pattern"].strip()] if "pattern" in entry else []
+    if names := entry.get("nrt"):
+        numbers = "|".join(str(statuses[name]["number"]) for name in names)
+        words = "|".join(re.escape(statuses[name]["words"]) for name in names)
+        patterns += [rf"\b(?:{'|'.join(names)})\b", _STATUS % numbers, _OF_A_CALL % numbers, _WORDS % words]
+    return KnownError(**{**entry, "pattern": "|".join(patterns)})
 
 
 def explain(line: str) -> KnownError | None:

@@ -8,6 +8,7 @@ from typing import Any
 from trainium_cdk.catalog.known_errors import explain
 from trainium_cdk.jobs.kubernetes import names, queue
 from trainium_cdk.jobs.kubernetes.api import Api
+from trainium_cdk.jobs.kubernetes.look import event_text
 from trainium_cdk.operations.why import LINES, Evidence
 
 Object = dict[str, Any]
@@ -44,7 +45,7 @@ def _of_node(node: Object) -> Iterator[Evidence]:
 def _warning(event: Object) -> Evidence:
     about = event["involvedObject"]
     at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-    return _evidence(f"{about['kind']} {about['name']}", f"{event['reason']}: {event.get('message', '')}", at)
+    return _evidence(f"{about['kind']} {about['name']}", f"{event['reason']}: {event_text(event)}", at)
 
 
 def _waiting(api: Api) -> list[Object]:

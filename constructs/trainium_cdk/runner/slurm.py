@@ -25,16 +25,10 @@ SECONDS = 120
 STAGES = ("prepare", "precompile", "train")
 """In their order. One job of Slurm's carries out all stages that have its number, and has the name of the last one."""
 _MOST = 2000  # characters of an error
-_DEFAULTS = (
-    "SBATCH_",
-    "SQUEUE_",
-    "SCONTROL_",
-    "SINFO_",
-    "SACCT_",
-    "SACCTMGR_",
-    "SLURM_TIME_FORMAT",
-    "SLURM_BITSTR_LEN",
-)
+_LEFT_OUT = ("SBATCH_", "SQUEUE_", "SCONTROL_", "SINFO_", "SACCT_", "SACCTMGR_", "SRUN_", "SLURM_")
+"""Variables of the user's own defaults, and of a job in which this runs: sbatch and srun would pass those on to another job."""
+_KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_SACK_")
+"""Variables that say where and as whom Slurm is asked."""
 _BAR = "\x1f"
 
 
@@ -49,7 +43,7 @@ def run(*words: str, text: str | None = None, seconds: float = SECONDS) -> str:
         Refused: Slurm refused that: nothing was changed.
         Later: the controller does not answer. It may have done it all the same.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith(_DEFAULTS)}
+    env = environment()
     # what sbatch has, a job gets; and its times are relative
     env.update({"LC_ALL": "C.UTF-8"} if words[0] == "sbatch" else {"LC_ALL": "C.UTF-8", "TZ": "UTC"})
     try:
@@ -61,14 +55,25 @@ def run(*words: str, text: str | None = None, seconds: float = SECONDS) -> str:
         ) from None
     except OSError as e:
         raise Refused(f"{words[0]} cannot be started: {e.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise Later(f"{words[0]} timed out after {seconds:g} s") from None
+    except subprocess.TimeoutExpired as e:
+        raise Later(
+            " ".join([_one_line(e.stderr or b""), f"{words[0]} timed out after {seconds:g} s"]).strip()
+        ) from None
     if done.returncode:
-        said = " ".join(done.stderr.decode(errors="replace").split())[-_MOST:]
+        said = _one_line(done.stderr)
         if done.returncode < 0 or NO_RESPONSE.search(said):
             raise Later(said or f"{words[0]} was ended by signal {-done.returncode}")
         raise Refused(said or f"{words[0]} failed with exit code {done.returncode}")
     return done.stdout.decode(errors="replace")
+
+
+def environment() -> dict[str, str]:
+    """The variables for a program of Slurm: without the user's own defaults, and without those of a job in which this runs."""
+    return {k: v for k, v in os.environ.items() if k.startswith(_KEPT) or not k.startswith(_LEFT_OUT)}
+
+
+def _one_line(said: bytes) -> str:
+    return " ".join(said.decode(errors="replace").split())[-_MOST:]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,11 @@ import pytest
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, QUEUE_LABEL, TASK_LABEL, TRAIN
+from trainium_cdk.operations import why_kubernetes
 
 WAITS = {"state": {"waiting": {"reason": "PodInitializing"}}}
+JOINED = "(combined from similar events): "
+"""What client-go writes before the tenth event of one reason within ten minutes."""
 MOUNT = 'MountVolume.SetUp failed for volume "training-fsx" : rpc error: code = Internal desc = mount failed: exit status 19'
 SANDBOX = (
     'Failed to create pod sandbox: plugin type="aws-cni" failed (add): failed to assign an IP address to container'
@@ -83,6 +86,7 @@ def told(pods: list[dict[str, Any]], *events: dict[str, Any], suspend: bool = Fa
         ([event("FailedMount", MOUNT, lastTimestamp=None, eventTime=ago(30))], f"its pods do not start: FailedMount: {MOUNT}"),
         ([event("FailedMount", MOUNT, eventTime=ago(9000), series={"lastObservedTime": ago(30)})], f"its pods do not start: FailedMount: {MOUNT}"),
         ([event("FailedMount", "old", lastTimestamp=ago(90)), event("FailedMount", MOUNT)], f"its pods do not start: FailedMount: {MOUNT}"),
+        ([event("FailedMount", JOINED + MOUNT)], f"its pods do not start: FailedMount: {MOUNT}"),
         ([event("FailedMount", MOUNT, lastTimestamp=ago(2000))], "starts"),
         ([event("FailedMount", MOUNT, uid="of-another-pod")], "starts"),
         ([], "starts"),
@@ -121,6 +125,8 @@ def test_a_pod_without_a_node_says_what_the_scheduler_says() -> None:
 def test_pods_that_are_refused(kind: str, name: str) -> None:
     refused = event("FailedCreate", f"Error creating: {WEBHOOK}", kind, name, "j")
     assert told([], refused) == f"its pods cannot be created: {WEBHOOK}"
+    joined = event("FailedCreate", f"{JOINED}Error creating: {WEBHOOK}", kind, name, "j")
+    assert told([], joined) == f"its pods cannot be created: {WEBHOOK}"
     assert told([], event("FailedCreate", WEBHOOK, kind, "of-another", "j")) == "starts"
     assert told([], refused, suspend=True) == "waits in its queue"
 
@@ -144,3 +150,10 @@ def test_a_caller_who_may_not_read_events_is_told_the_rest() -> None:
         [pod()],
     )
     assert look.warned(cast("Any", SimpleNamespace(list=listed)), seen) == seen
+
+
+def test_trn_why_names_joined_events_once() -> None:
+    events = [event("FailedMount", MOUNT, lastTimestamp=ago(90)), event("FailedMount", JOINED + MOUNT)]
+    api = cast("Any", SimpleNamespace(list=lambda kind, **_: events if kind == "Event" else []))
+    [found] = why_kubernetes.in_cluster(api)
+    assert found.text == f"FailedMount: {MOUNT}"

@@ -219,7 +219,7 @@ def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] 
         if missing and (about.get("kind"), about.get("name")) in makers:
             not_made.append((at, _cause(event)))
         elif about.get("uid") in idle:
-            not_started.append((at, f"{event.get('reason')}: {event.get('message')}"))
+            not_started.append((at, f"{event.get('reason')}: {event_text(event)}"))
     return replace(seen, refused=max(not_made, default=(0, ""))[1], stuck=max(not_started, default=(0, ""))[1])
 
 
@@ -239,9 +239,14 @@ def refusals(api: Api) -> dict[str, str]:
     return {name: f"its pods cannot be created: {_cause(e)}" for name, e in zip(owners, events, strict=True)}
 
 
+def event_text(event: Object) -> str:
+    """Return an event's message, without client-go's prefix of joined events (record/events_cache.go)."""
+    return str(event.get("message") or "").removeprefix("(combined from similar events): ")
+
+
 def _cause(event: Object) -> str:
     """Return the message of an event, without the words of Kubernetes before the cause."""
-    return str(event.get("message")).rpartition("Error creating: ")[2]
+    return event_text(event).rpartition("Error creating: ")[2]
 
 
 def _last(event: Object) -> int:

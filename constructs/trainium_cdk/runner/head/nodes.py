@@ -15,6 +15,8 @@ from .status import Foreign, Node, parse_int
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 """POWER_DOWN is none: such a node is powered down when its job has ended."""
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_REST = r"(?: [A-Z]\w*=.*)?$"
+"""Of a node's line, behind a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
 _MOST = 100_000
 """Names in a list of nodes."""
 
@@ -76,8 +78,8 @@ def _expand(text: str) -> list[str]:
 def _node(line: str, jobs: dict[str, str]) -> Node:
     name = slurm.field("NodeName", line)
     states = slurm.field("State", line).rstrip("*$%@^~#!-").split("+")
-    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?$", line.rstrip())
-    comment = re.search(rf" Comment=({devices.MARK} .*?)(?: (?:Reason|Extra)=.*)?$", line.rstrip())
+    reason = re.search(rf" Reason=(.*?)(?: \[[^\]]*\])?{_REST}", line.rstrip())
+    comment = re.search(rf" Comment=({devices.MARK} .*?){_REST}", line.rstrip())
     told = reason or comment  # what root has found, as root writes it
     return Node(
         name=name,
@@ -89,4 +91,5 @@ def _node(line: str, jobs: dict[str, str]) -> Node:
         address=slurm.field("NodeAddr", line),
         booted=moment(slurm.field("BootTime", line)),
         on=not _OFF & set(states),
+        instance=slurm.field("InstanceId", line),
     )

@@ -44,6 +44,7 @@ def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> reques
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
+            env=slurm.environment(),
             start_new_session=True,
         )
         end = time.monotonic() + _BEGIN_SECONDS

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from .jobs import ID, inactive
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"
+_FULL = re.compile("unable to accept job|job queue full")
+"""What sbatch says first when Slurm has MaxJobCount jobs; then it tries for 120 seconds (Slurm 22.05 and 26.05, sbatch.c)."""
 """What sbatch prints if the queue's partition is INACTIVE."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
@@ -185,6 +188,10 @@ def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], 
         # the controller crashed, forgot what this one waits for, and gave its number to this one
         if after and "Job dependency problem" in str(e):
             raise Later(str(e)) from None
+        raise
+    except Later as e:
+        if _FULL.search(str(e)):
+            raise Later(f"{e}. Slurm's queue is full: wait until jobs have ended, or raise MaxJobCount") from None
         raise
     number = printed.strip().partition(";")[0]
     if not number.isdigit():

@@ -66,6 +66,7 @@ _CHAINED = re.compile(r"During handling of the above exception|The above excepti
 _CONSEQUENCES = frozenset({
     "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit",
     "KeyboardInterrupt", "ConnectionResetError", "BrokenPipeError", "DistNetworkError", "DistBackendError", "RayTaskError",
+    "BackendCompilerFailed",
 })  # fmt: skip
 """Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
 _LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
@@ -74,15 +75,21 @@ _LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
 _WHAT = re.compile(r"what\(\): +(.+)")
 """Of the C++ library: the class of an exception that nothing caught, and its text."""
+_FATAL = re.compile(r"(?:F\d{4} [\d:.]{5,30} {1,9}\d{1,9}|[\d:. -]{15,40}: F) \S{1,300}:\d{1,6}\] (.+)")
+"""Of glog and absl, before they abort: XLA, its plug-ins and JAX print so what they cannot go on with. Addresses follow."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
+SECOND_LINE = 'error message="'
+"""How the second line of TorchNeuron's exceptions begins, which has the reason."""
+_AUTOLOAD = "Failed to load the backend extension"
+"""Of PyTorch, about the exception that it was raised from."""
 _MORE_LINES = 2
 """Indented lines after that of an exception which belong to its message."""
 _WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
 """Of torchrun's report of its workers."""
 _ASIDE_LINES = re.compile(
-    r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic"
+    r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic|@ +0x|\*\*\* Check failure"
 )
-"""Lines of Slurm, of a launcher, and lines without a word."""
+"""Lines of Slurm, of a launcher, of a C++ stack, and lines without a word."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,10 @@ class _Raised:
         self.lines = 0
 
     def goes_on(self, line: str, raw: bytes, number: int) -> bool:
-        """Return whether the exception's message continues in the next line: after a colon, or in an indented one."""
+        """Return whether the exception's message continues in the next line: after a colon, in an indented one, or in TorchNeuron's second line."""
         if not re.search(r"\w", line) or line.lstrip().startswith("File "):
             return False
-        if not self.lines and _ANNOUNCES.search(self.text):
+        if line.startswith(SECOND_LINE) or (not self.lines and _ANNOUNCES.search(self.text)):
             return True
         return line[:1].isspace() and not _FRAMED.match(raw) and number == self.number + self.lines + 1
 
@@ -274,6 +281,9 @@ class Collector:
         elif found := _TERMINATE.search(text):
             self._raise(f"{found[1]}:", label, b"")
             self._keep(text)
+        elif found := _FATAL.match(text):
+            self._raise(found[1], label, b"")
+            self._keep(found[1])
         elif (found := _LAUNCHED.search(text)) and self._launched is None:
             self._launched, self._worker = (self._tail + b"\n" + before)[-_TAIL:], {"exitcode": int(found[1])}
             self._keep(text)
@@ -303,7 +313,7 @@ class Collector:
             self._launched, self._worker, self._cause = before, {}, False
         if aside:
             return
-        if one.kind in _CONSEQUENCES or _LEFT.search(text):
+        if one.kind in _CONSEQUENCES or _LEFT.search(text) or (chained and _AUTOLOAD in text):
             self._follows = one
             return
         if self._first and (one.at - self._first.at > _RECENT or (chained and self._first is self._of.get(label))):

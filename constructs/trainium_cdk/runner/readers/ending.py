@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .collecting import LONGEST, LONGEST_LINE, Said
+from .collecting import LONGEST, LONGEST_LINE, SECOND_LINE, Said
 
 _MEMORY = "a process of it was killed, because the node's memory was full"
 _SIGNALS = {
@@ -36,6 +36,9 @@ _SURVIVED = re.compile(
     r"\b(User|Future|Deprecation|Runtime)Warning: |[Ff]alling back|, (skipping|using|ignor|continu|proceed)|\boptional\b|Could not load dynamic library"
 )
 """A program that prints this goes on without what it lacks."""
+
+_BEGINNING = 60
+"""Characters of a line by which it is found in an exception, whose text is cut."""
 
 
 class ErrorPattern(NamedTuple):
@@ -134,11 +137,19 @@ def known_error(said: Said, nodes: int, known: Sequence[ErrorPattern]) -> str:
     return _known(known, said, nodes, alone=True)
 
 
+def _counts(error: ErrorPattern, line: str, told: str) -> bool:
+    """Whether an error explains the end though an exception may tell another one. A second line of TorchNeuron's is also printed by an operation
+    that then runs in another way: only that of the exception counts."""
+    if line.startswith(SECOND_LINE):
+        return line[:_BEGINNING] in told
+    return not error.warning or (bool(told) and error.is_in(told))
+
+
 def _known(known: Sequence[ErrorPattern], said: Said, nodes: int, *, alone: bool) -> str:
     """The first known error that explains the end; of warnings, only one that the exception itself has, or if nothing else is known."""
     told = said.raised[0] if said.raised else said.follows
     found = explained(known, said.lines, nodes)
-    errors = [(error, line) for error, line in found if not error.warning or (told and error.is_in(told))]
+    errors = [(error, line) for error, line in found if _counts(error, line, told)]
     if not errors and alone:
         errors = found
     if not errors:

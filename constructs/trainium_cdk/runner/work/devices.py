@@ -28,7 +28,9 @@ _BAR = "\x1f"
 _SHOWN = 4
 _LOOKS_BROKEN = re.compile(
     r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error"
+    r"|NRT EXECUTION FAILED: .{0,300}(Hardware failure|parity error|DMA engine|status: 101|completed with errors)"
 )
+"""Of the Neuron runtime, and in TorchNeuron's words."""
 _SECONDS = 10
 """For an answer of Slurm's controller: whoever asks has other work."""
 WAIT_SECONDS = 30
@@ -123,8 +125,8 @@ def nodes_now(before: Sequence[SlurmNode] = ()) -> Sequence[SlurmNode]:
 def looks_broken(lines: str) -> bool:
     """Return whether an output speaks of a device error. It is a reason to wait for root's findings, and no more.
 
-    >>> looks_broken("NRT_EXEC_HW_ERR_HBM_UE"), looks_broken("ValueError: shape")
-    (True, False)
+    >>> looks_broken("NRT_EXEC_HW_ERR_HBM_UE"), looks_broken("NRT EXECUTION FAILED: A DMA engine encountered"), looks_broken("ValueError: shape")
+    (True, True, False)
     """
     return _LOOKS_BROKEN.search(lines) is not None
 
