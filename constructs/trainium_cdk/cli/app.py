@@ -94,9 +94,12 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["submit"]:
-            from trainium_cdk.cli.submit import command_of
+            from trainium_cdk.cli.submit import check_kind, command_of
 
-            return args[0], _command(args[0], command_of(args[1:])), args[1:]
+            command = _command(args[0], command_of(args[1:]))
+            if not ctx.resilient_parsing:  # a completion
+                check_kind(command, args[1:])
+            return args[0], command, args[1:]
         if not args[0].startswith("-") and args[0] not in {*COMMANDS, *self.commands}:
             from trainium_cdk.cli.named import did_you_mean, end_of_sentence
 
