@@ -270,7 +270,7 @@ def submit(
     cluster = planned(ctx, on) if dry_run else None
     jobs = None if cluster else backend(on)
     for name in ("after", "resume_from"):
-        if name in given and not given[name].startswith("/"):
+        if name in given and not given[name].startswith(("/", "s3://")):  # which are no jobs
             given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
     given |= {"nodes": nodes, "env": variables, "user": user(on)}
     if requirements is not None:
