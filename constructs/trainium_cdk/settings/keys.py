@@ -114,7 +114,8 @@ class _Words(NamedTuple):
 
 @functools.cache
 def _words() -> _Words:
-    data, keys = read("words"), defaultdict(list)
+    data = read("words")
+    keys: dict[str, list[tuple[KeyPath, KeyPath, str]]] = defaultdict(list)
     for key, words in data["keys"].items():
         path, after = re.fullmatch(r"([\w.\[\]]+)(.*)", key).groups()  # type: ignore[union-attr]  # a test reads all
         for *where, word in map(_steps, words):
@@ -140,7 +141,7 @@ def _plain(word: str) -> str:
 @functools.cache
 def _paths(model: type[BaseModel]) -> Mapping[str, list[KeyPath]]:
     """The paths of all keys of a model but those of the catalogue, by the last step without its spelling."""
-    found = defaultdict(list)
+    found: dict[str, list[KeyPath]] = defaultdict(list)
     for path in _walk(model):
         found[_plain(str(path[-1]))].append(path)
     return found
