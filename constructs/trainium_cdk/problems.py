@@ -44,8 +44,7 @@ class Problem:
     @property
     def dotted(self) -> str:
         """The key in dotted form: `pcluster.queues[0].name`."""
-        text = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in self.key)
-        return text.removeprefix(".") or "(the whole file)"
+        return dotted(self.key) or "(the whole file)"
 
     @property
     def text(self) -> str:
@@ -73,6 +72,16 @@ class Source:
     def describe(self, problem: Problem) -> str:
         """One problem in one paragraph: location, value, reason and fix."""
         return _printable(f"{self.where(problem.key)}: {problem.level}: {problem.text}")
+
+
+def dotted(key: KeyPath) -> str:
+    """A path in dotted form; a step `[]` is any item of a list.
+
+    >>> dotted(("pcluster", "queues", 0, "name")), dotted(("eks", "node_groups", "[]", "efa"))
+    ('pcluster.queues[0].name', 'eks.node_groups[].efa')
+    """
+    text = "".join(f"[{k}]" if isinstance(k, int) else k if k == "[]" else f".{k}" for k in key)
+    return text.removeprefix(".")
 
 
 def show(value: Any, limit: int = 80) -> str:

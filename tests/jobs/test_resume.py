@@ -23,6 +23,7 @@ from trainium_cdk.jobs import (
     Submitted,
 )
 from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.jobs.kinds.finetune import Finetune
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.runner.spec import Place
@@ -34,6 +35,9 @@ from trainium_cdk.runner.spec import Place
         (lambda: Nccom(resume_from="/efs/run7"), "nccom goes on from no checkpoint: it writes none. Remove --resume-from"),
         (lambda: BertLarge(resume_from="/data/run7"), "/data/run7, which is on no shared file system of TrnPclusterStack (/efs)"),
         (lambda: BertLarge(resume_from="a-1", after="a-1"), "a-1 is given as --after and as --resume-from. Submit this job when"),
+        (lambda: BertLarge(resume_from="s3://b/x/run7"), "resume_from is 's3://b/x/run7': it is read from the cluster, not from S3. Copy it: trn cp s3://b/x/run7 cluster:/efs/run7. Then give /efs/run7"),
+        (lambda: BertLarge(checkpoint="s3://b/ckpt_7032.pt", phase=2), "Copy it: trn cp s3://b/ckpt_7032.pt cluster:/efs/ckpt_7032.pt. Then give /efs/ckpt_7032.pt"),
+        (lambda: Finetune(model="a/b", weights="s3://b/models/one/"), "Copy it: trn cp s3://b/models/one/ cluster:/efs/one. Then give /efs/one"),
         (lambda: BertLarge(resume_from="../a"), "resume_from is '../a': not in the right format. Write a folder on the cluster"),
     ],
 )  # fmt: skip

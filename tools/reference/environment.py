@@ -176,7 +176,8 @@ def page() -> str:
     known = examples()
     parts = [
         "# The environment file\n\n"
-        "Every key of the file. A key that you leave out has its default. An unknown key is an error that names the nearest one. "
+        "Every key of the file. A key that you leave out has its default. An unknown key is an error that names the key that was meant, "
+        "also for words of eksctl, ParallelCluster, Terraform and SkyPilot. "
         "`trn check --offline --environment FILE` checks yours; [messages](messages.md) lists what it can report.\n"
     ]
     for section in sections():

@@ -15,7 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import TrnError
@@ -60,20 +61,9 @@ _GROUPS = {
 _HIDDEN = {"token": "access:token"}
 COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
+_WORDS = "trn.words"
+"""Where the words of the command line are kept."""
 _ALSO = "Also: trn --version, trn --install-completion"
-
-
-class _OfScript(TyperCommand):
-    """A command whose argument may be a script; its error for an unknown option says where options of the script go."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        script = any(word.endswith((".py", ".sh")) for word in args)
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as e:
-            if script and hasattr(e, "option_name") and hasattr(e, "message"):
-                e.message += "; options of your script go behind --"
-            raise
 
 
 class _Commands(TyperGroup):
@@ -92,15 +82,25 @@ class _Commands(TyperGroup):
             lines += [title, *(f"  {name:<14}{about}" for name, (_, about) in group.items())]
         return "\n".join([*lines, _ALSO])
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] == ["submit"]:
-            from trainium_cdk.cli.submit import command_of
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
-            return args[0], _command(args[0], command_of(args[1:])), args[1:]
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        ctx.meta[_WORDS] = args
+        if args[:1] == ["submit"]:
+            from trainium_cdk.cli.submit import check_kind, command_of
+
+            command = _command(args[0], command_of(args[1:]))
+            if not ctx.resilient_parsing:  # a completion
+                check_kind(command, args[1:])
+            return args[0], command, args[1:]
         if not args[0].startswith("-") and args[0] not in {*COMMANDS, *self.commands}:
             from trainium_cdk.cli.named import did_you_mean, end_of_sentence
+            from trainium_cdk.cli.peers import command
 
-            ctx.fail(f"No such command '{args[0]}'{end_of_sentence(did_you_mean(args[0], COMMANDS.keys() - _HIDDEN))}")
+            ours = command(args[0])
+            close = f". Use {ours}" if ours else did_you_mean(args[0], COMMANDS.keys() - _HIDDEN, 0.8)
+            ctx.fail(f"No such command '{args[0]}'{end_of_sentence(close)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -116,6 +116,19 @@ class _Commands(TyperGroup):
             if isinstance(e.__cause__, ValidationError):
                 e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
             raise TrnError(e.format_message()) from None
+        except TyperException as e:
+            if type(e).__name__ == "NoSuchOption":
+                _answer(e, ctx.meta[_WORDS])
+            raise
+
+
+def _answer(error: Any, words: list[str]) -> None:
+    """Say what to write for an option that the command does not have."""
+    from trainium_cdk.cli.peers import option
+
+    known = [o for p in error.ctx.command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("--")]
+    error.message += option(error.option_name, known, script=any(word.endswith((".py", ".sh")) for word in words))
+    error.possibilities = []
 
 
 def _load(name: str, place: str) -> Any:
@@ -126,7 +139,7 @@ def _load(name: str, place: str) -> Any:
 def _command(name: str, found: Callable[..., None] | typer.Typer) -> Any:
     if not isinstance(found, typer.Typer):
         one = typer.Typer(**SETTINGS)
-        one.command(name, cls=_OfScript, hidden=name in _HIDDEN)(found)
+        one.command(name, hidden=name in _HIDDEN)(found)
         found = one
     return typer.main.get_command(found)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import EnvFile, Json, engine_of
+from trainium_cdk.cli.options import EnvFile, Json, engine_of, stack_name
 from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, with_sandbox
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def check(
         typer.Argument(
             metavar="STACK",
             envvar="TRN_STACK",
+            callback=stack_name,
             help="TrnPclusterStack, TrnEksStack or TrnPcsStack. Default: those that the file describes.",
         ),
     ] = None,

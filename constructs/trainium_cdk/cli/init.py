@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import output, project
+from trainium_cdk.cli import output, peers, project
 from trainium_cdk.cli.named import did_you_mean, unknown
 from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
@@ -147,6 +147,7 @@ def init(
     known = Catalog.load()
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
+    engine = peers.engine(engine)
     if engine not in engines.ENGINES:
         raise TrnError(unknown("there is no engine", engine, engines.ENGINES))
     chosen = engines.get(engine)
@@ -271,7 +272,7 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
 
 def _choose(question: str, default: str, possible: Collection[str], named: str = "") -> str:
     while True:
-        typed = str(typer.prompt(question, default=default, err=True)).strip()
+        typed = peers.engine(str(typer.prompt(question, default=default, err=True)).strip())
         if typed in possible:
             return typed
         log(

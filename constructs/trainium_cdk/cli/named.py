@@ -88,11 +88,11 @@ def _by_beginning(jobs: Backend, given: str, unknown: UnknownJob) -> str:
     return found[0]
 
 
-def did_you_mean(given: str, names: Iterable[str]) -> str:
+def did_you_mean(given: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a sentence, with a question that has similar names; empty if there are none. See `end_of_sentence`."""
     import difflib
 
-    return meant_one_of(difflib.get_close_matches(given, list(names), n=2))
+    return meant_one_of(difflib.get_close_matches(given, list(names), n=2, cutoff=cutoff))
 
 
 def regions(given: str, known: Iterable[str]) -> list[str]:

@@ -55,16 +55,18 @@ def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
     return value
 
 
-def _not_empty(value: str) -> str:
-    """Refuse an empty name: a variable of the shell that is not set would select another stack than was meant."""
-    if not value.strip():
+def stack_name(value: str | None) -> str | None:
+    """Refuse an empty name: a variable of the shell that is not set would select another stack than was meant. And a file."""
+    if value is not None and not value.strip():
         raise typer.BadParameter("it is empty. Give the name of a stack, or leave it out")
+    if value is not None and value.endswith((".yaml", ".yml")):
+        raise typer.BadParameter(f"{value[:80]!r} is a file, not a stack. Write {printed('--environment', value)}")
     return value
 
 
 def _of_environment(ctx: typer.Context, value: str) -> str:
     """The stack that is given, else the first that the environment file describes, else the default one."""
-    _not_empty(value)
+    stack_name(value)
     source = ctx.get_parameter_source("stack")
     if value == DEFAULT_STACK and source is not None and source.name == "DEFAULT" and (env := described(ctx)):
         return engines.get(env.engines[0]).stack

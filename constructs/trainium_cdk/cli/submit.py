@@ -83,6 +83,20 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
     return of_kind(next((word for word in own if word in kinds()), ""))
 
 
+def check_kind(command: Any, words: Sequence[str]) -> None:
+    """Judge the kind before its options, as it decides which there are. Raises JobError: there is neither a kind nor a file of that name."""
+    lenient = command.context_class(command, ignore_unknown_options=True)
+    try:
+        given, *_ = command.make_parser(lenient).parse_args(list(words))
+    except Exception:  # Typer's own message comes next
+        return
+    named = next(
+        (word for word in (given.get("job"), *(given.get("args") or ())) if word and not word.startswith("-")), None
+    )
+    if named and not given.get("as_module") and not given.get("workdir"):
+        _known(named)
+
+
 def of_kind(name: str) -> Callable[..., None]:
     """`submit` with the options of a kind, its own first. Options that all kinds have are described by one sentence, but for `script`."""
     from trainium_cdk.jobs.kinds import kinds
@@ -251,14 +265,12 @@ def submit(
         job = None
     elif job is None:
         ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, or -m MODULE")
-    elif workdir is None:
-        _known(job)  # before a cluster is asked
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
     jobs = None if cluster else backend(on)
     for name in ("after", "resume_from"):
-        if name in given and not given[name].startswith("/"):
+        if name in given and not given[name].startswith(("/", "s3://")):  # which are no jobs
             given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
     given |= {"nodes": nodes, "env": variables, "user": user(on)}
     if requirements is not None:

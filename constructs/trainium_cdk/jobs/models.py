@@ -4,6 +4,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -12,6 +13,7 @@ from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, preparation, sweep, words
 from trainium_cdk.jobs.packages import Packages
+from trainium_cdk.jobs.quote import printed
 from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
@@ -465,6 +467,12 @@ class Plan:
         return lines + list(self.notes)
 
 
+def _copied(address: str) -> str:
+    """How to get what is in S3 to a cluster."""
+    target = f"/efs/{PurePosixPath(address).name}"
+    return f" Copy it: {printed('trn', 'cp', address, f'cluster:{target}')}. Then give {target}"
+
+
 def _describe(error: ValidationError, kind: type[Job]) -> str:
     sentences = []
     for found in error.errors():
@@ -484,5 +492,7 @@ def _describe(error: ValidationError, kind: type[Job]) -> str:
             reason = found["msg"][0].lower() + found["msg"][1:]
             if found["type"] == MISMATCH:
                 reason = "not in the right format"
+                if "on the cluster" in fix and str(found["input"]).startswith("s3://"):
+                    reason, fix = "it is read from the cluster, not from S3", _copied(found["input"])
             sentences.append(f"{key} is {shown(found['input'])}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import types
-import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainium_cdk import text
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
+from trainium_cdk.settings.keys import fix_of_unknown, keys_at
 from trainium_cdk.settings.types import is_placeholder, may_be_none
 from trainium_cdk.text import counted
 
@@ -65,10 +62,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
         case "trn":
             return Problem(key, _shown(value), str(context["reason"]), str(context["fix"]))
         case "extra_forbidden":
-            known = keys_at(model, key[:-1])
-            close = similar(str(last), known)
-            fix = f"write {close}" if close else f"remove it; the known keys are {', '.join(known)}"
-            return Problem(key, value, "this key does not exist", fix)
+            return Problem(key, value, "this key does not exist", fix_of_unknown(model, key[:-1], str(last)))
         case "missing":
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
         case "literal_error":
@@ -140,34 +134,3 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return "(this section)"
     return f"({type(value).__name__})" if repr(value).startswith("<") else value
-
-
-@functools.cache
-def keys_at(model: Any, path: KeyPath) -> list[str]:
-    """The keys that a model has at a path."""
-    for i, step in enumerate(path):
-        if i == 1 and path[0] == "catalog":
-            model = Catalog  # an override's entries have the same shape as the catalogue's
-        model = _below(model, step)
-    return [f.alias or n for n, f in model.model_fields.items()] if _is_model(model) else []
-
-
-def _below(kind: Any, step: str | int) -> Any:
-    if _is_model(kind):
-        fields = {f.alias or n: f.annotation for n, f in kind.model_fields.items()}
-        return _inner(fields.get(str(step)))
-    if typing.get_origin(kind) in (dict, tuple):
-        return _inner(typing.get_args(kind)[-1 if typing.get_origin(kind) is dict else 0])
-    return None
-
-
-def _inner(annotation: Any) -> Any:
-    """The model, mapping or list inside `X | None`."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return next((m for a in typing.get_args(annotation) if (m := _inner(a)) is not None), None)
-    known = _is_model(annotation) or typing.get_origin(annotation) in (dict, tuple, Mapping)
-    return annotation if known else None
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
