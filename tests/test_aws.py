@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import client, describe_error
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
 
@@ -27,3 +32,37 @@ def test_errors_have_a_fix(code: str, message: str, begin: str) -> None:
     described = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
     assert described.startswith(begin)
     assert message.rstrip(".") in described
+
+
+STACKS = b"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"><DescribeStacksResult><Stacks>
+</Stacks></DescribeStacksResult></DescribeStacksResponse>"""
+
+
+@pytest.fixture
+def troubled() -> Iterator[str]:
+    """An AWS that answers 503 until a second after the first request."""
+    begun: list[float] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            begun.append(time.monotonic())
+            well = begun[-1] > begun[0] + 1
+            self.send_response(200 if well else 503)
+            self.send_header("Content-Length", str(len(STACKS) if well else 0))
+            self.end_headers()
+            self.wfile.write(STACKS if well else b"")
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_second_of_trouble_at_aws_ends_no_command(troubled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Botocore's own three attempts end in half a second."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": troubled}.items():
+        monkeypatch.setenv(name, value)
+    assert client("cloudformation", "us-east-1").describe_stacks()["Stacks"] == []

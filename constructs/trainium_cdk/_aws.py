@@ -38,18 +38,33 @@ def region(given: str | None = None) -> str | None:
     return given or os.environ.get("AWS_REGION") or None
 
 
-def client(service: str, region_name: str | None = None, **options: Any) -> Any:
+RETRIES = {"mode": "standard", "total_max_attempts": 8}
+"""Botocore 1.44 pauses for 50 ms after the first failed attempt, and doubles that: up to 6 s in all. Its own three attempts end in half a second."""
+CONNECT_SECONDS = 2
+"""Eight attempts at an endpoint that does not answer end within 25 s."""
+
+
+def patient(config: Any = None) -> Any:
+    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first."""
+    from botocore.config import Config
+
+    defaults = Config(retries=RETRIES, connect_timeout=CONNECT_SECONDS)  # type: ignore[arg-type]
+    return defaults.merge(config) if config else defaults
+
+
+def client(service: str, region_name: str | None = None, *, config: Any = None, **options: Any) -> Any:
     """A client of a service, with the usual credentials.
 
     Args:
         region_name: region; default: as of `region`, else the configuration's.
+        config: as of `patient`.
         options: more of `boto3.client`.
     """
     import boto3
 
     make: Any = boto3.client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(region_name), **options)
+        return make(service, region_name=region(region_name), config=patient(config), **options)
 
 
 def clients(region_name: str | None) -> Callable[[str], Any]:

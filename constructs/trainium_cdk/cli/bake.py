@@ -77,12 +77,10 @@ def _official_image(env: Environment) -> str:
 
 def _upload(bucket: str, image: Bake, region: str) -> None:
     """Put the build's script into the stack's bucket. Raises TrnError: AWS refuses it."""
-    import boto3
-
-    from trainium_cdk._aws import aws_errors_as
+    from trainium_cdk._aws import aws_errors_as, client
 
     with aws_errors_as(TrnError, f"cannot put the build's script into s3://{bucket}/{image.key}"):
-        boto3.client("s3", region_name=region).put_object(
+        client("s3", region).put_object(
             Bucket=bucket,
             Key=image.key,
             Body=image.script.encode(),

@@ -251,7 +251,7 @@ def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
     if hasattr(cluster, "kubectl_role"):  # only clusters of aws_eks have it
         # the CDK makes a function of both, without kubectl where there is no layer (aws-cdk issue 34759)
         provider = getattr(cluster, "kubectl_provider", None)  # only imported clusters have it
-        if provider is None and None in (cluster.kubectl_role, cluster.kubectl_layer):
+        if provider is None and None in (cluster.kubectl_role, getattr(cluster, "kubectl_layer", None)):
             lacks = "layer" if cluster.kubectl_role else "role"
             raise ValueError(
                 f"{construct.node.path}: the cluster has no {lacks} for kubectl, which is needed to install anything in it. Give "

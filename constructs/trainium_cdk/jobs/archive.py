@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from trainium_cdk._aws import code_and_message, describe_error, failures
+from trainium_cdk._aws import client, code_and_message, describe_error, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.commits import Commit
 from trainium_cdk.jobs.presigned import presigned, presigning
@@ -117,13 +117,11 @@ def send(workdir: Workdir, bucket: str, region: str) -> Sent:
         JobError: a file has changed since it was read.
         TransportError: AWS cannot be reached, or does not allow it.
     """
-    import boto3
-
     if not bucket:
         raise JobError("the stack has no bucket to send the workdir through. Deploy it with a bucket")
     key = key_of(workdir.archive)
     try:
-        s3 = boto3.client("s3", region_name=region)
+        s3 = client("s3", region)
         if _stays(s3, bucket, key):
             return Sent()
         with tempfile.TemporaryFile() as file:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk._aws import describe_error, failures
+from trainium_cdk._aws import client, describe_error, failures
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs.build_context import PackedFolder, pack
 from trainium_cdk.outputs import EksCluster
@@ -68,17 +68,14 @@ def build(
         TrnError: the tag is not valid, the stack has no registry, or the build failed.
         TransportError: AWS cannot be reached.
     """
-    import boto3
-
     if not (cluster.registry_uri and cluster.build_project):
         raise TrnError(f"{cluster.stack} has no registry. Turn it on (registry.enabled) and deploy again")
     tag = tag or source.tag()
     if not _TAG.fullmatch(tag):
         raise TrnError(f"tag is {tag!r}. Use letters, digits and . _ -, 128 at most")
     name = f"{cluster.registry_uri}:{tag}"
-    make: Any = boto3.client
     try:
-        ecr, s3, codebuild = (make(s, region_name=cluster.region) for s in ("ecr", "s3", "codebuild"))
+        ecr, s3, codebuild = (client(s, cluster.region) for s in ("ecr", "s3", "codebuild"))
         if digest := _digest(ecr, cluster, tag):
             if tag != source.tag():
                 raise TrnError(f"{name} already exists, and tags are immutable. Give another --tag")
@@ -86,7 +83,7 @@ def build(
         started = _running(codebuild, cluster, source, tag) or _start(codebuild, s3, cluster, source, tag, say)
         say(f"CodeBuild runs {started}. If this is interrupted, it goes on: run the same command again to follow it")
         try:
-            ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep)
+            ended = _follow(codebuild, client("logs", cluster.region), started, log, phase, sleep)
         except failures() as e:
             raise TransportError(
                 f"CodeBuild does not answer: {describe_error(e)}. {started} goes on: run the same command again to follow it"

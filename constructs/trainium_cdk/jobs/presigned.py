@@ -6,20 +6,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from trainium_cdk._aws import client
+
 SECONDS = 900
 """An address is used at once, in one request of at most ten minutes. It ends sooner if the credentials of the one who signed it do."""
 
 
 def presigning(region: str) -> Any:
     """A client of S3 whose addresses work with every key and in every region: signature version 4, and the region's own host."""
-    import boto3
     from botocore.config import Config
 
     # with "auto", an address has the global host, which redirects to other regions, and the signature is of the host
-    config = Config(
-        retries={"mode": "standard", "max_attempts": 5}, signature_version="s3v4", s3={"addressing_style": "virtual"}
-    )
-    return boto3.client("s3", region_name=region, config=config)
+    return client("s3", region, config=Config(signature_version="s3v4", s3={"addressing_style": "virtual"}))
 
 
 def presigned(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import IO, Any
 
-from trainium_cdk._aws import credentials_error, failures
+from trainium_cdk._aws import client, credentials_error, failures
 from trainium_cdk.errors import TransportError
 
 PLUGIN = "session-manager-plugin"
@@ -81,14 +81,12 @@ def _start(
     Raises:
         TransportError: the plug-in is missing or too old, or the session cannot be started.
     """
-    import boto3
-
     found = plugin()
     wanted: dict[str, Any] = {"Target": target}
     if document:
         wanted |= {"DocumentName": document, "Parameters": {name: [value] for name, value in parameters.items()}}
     try:
-        ssm = boto3.client("ssm", region_name=region)
+        ssm = client("ssm", region)
         session = ssm.start_session(**wanted)
     except failures() as e:
         reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"

@@ -67,7 +67,7 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 _ABSENT = frozenset({
     "404", "InvalidPlacementGroup.Unknown", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException",
 })  # fmt: skip
-CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 8
 QUICK = {"connect_timeout": 3, "read_timeout": 8, "retries": {"mode": "standard", "total_max_attempts": 2}}
 """For calls to many regions, of which one may not respond."""
 

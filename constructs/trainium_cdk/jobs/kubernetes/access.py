@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures
+from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures, patient
+from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.sessions import TO_HOST, answers, forward, free_port
 from trainium_cdk.outputs import EksCluster
@@ -135,7 +136,7 @@ class Identity:
             return own.get_frozen_credentials()
         if self._taken is None or now >= self._ends:
             try:
-                sts = self._session.client("sts")
+                sts = self._session.client("sts", config=patient())
                 name = session_name(sts.get_caller_identity()["Arn"])
                 taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
             except failures() as e:
@@ -167,11 +168,9 @@ def find(cluster: EksCluster) -> Endpoint:
     Raises:
         TransportError: no credentials, or the cluster does not exist or is not active.
     """
-    import boto3
-
     name = cluster.cluster_name
     with aws_errors_as(TransportError, f"EKS did not describe cluster {name}"):
-        client = boto3.client("eks", region_name=cluster.region)
+        client = aws_client("eks", cluster.region)
         try:
             found = client.describe_cluster(name=name)["cluster"]
         except client.exceptions.ResourceNotFoundException:

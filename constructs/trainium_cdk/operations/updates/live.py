@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainium_cdk._aws import aws_errors_as, failures
-from trainium_cdk._aws import region as aws_region
+from trainium_cdk._aws import client as aws_client
 from trainium_cdk.checks.live.account import resume_rollback
 from trainium_cdk.errors import TrnError, similar
 from trainium_cdk.operations.updates.eks import with_stack_tags
@@ -117,11 +117,9 @@ def deployed(name: str, region: str | None = None) -> Template | None:
     Raises:
         TrnError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
     """
-    import boto3
-
     with aws_errors_as(TrnError, f"cannot read stack {name}"):
         try:
-            client = boto3.client("cloudformation", region_name=aws_region(region))
+            client = aws_client("cloudformation", region)
             stack = client.describe_stacks(StackName=name)["Stacks"][0]
             if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
                 return None
