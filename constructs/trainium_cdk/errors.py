@@ -105,7 +105,15 @@ class OutputsError(TrnError):
 
 
 class JobError(TrnError):
-    """The job cannot be run as requested; nothing was sent."""
+    """The job cannot be run as requested; nothing was sent.
+
+    Attributes:
+        fields: the fields of the job that are wrong, where single ones are.
+    """
+
+    def __init__(self, message: str, fields: Sequence[str] = ()):
+        super().__init__(message)
+        self.fields = tuple(fields)
 
 
 class SubmitError(TrnError):

@@ -23,7 +23,7 @@ from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.plan import plan
 
 GIVEN = {
-    *("kind", "nodes", "env", "filename", "content", "args", "as_module", "inside", "tree", "user", "workdir"),
+    *("kind", "nodes", "env", "filename", "content", "args", "command", "inside", "tree", "user", "workdir"),
     *("requirements", "sweep"),
 }
 """Fields without an option of their own."""

@@ -337,12 +337,15 @@ def test_modules_on_a_real_slurm(backend: SlurmBackend, tmp_path: Path) -> None:
     )
     for entry, token in (("pkg.run", "m1"), ("timeit", "m2")):
         folder, args = (code, ("--x", "a b")) if entry == "pkg.run" else (None, ("-n", "1", "print('timed')"))
-        sent = backend.submit(Script.from_module(entry, folder, args=args), token)
+        sent = backend.submit(Script.from_command(("python", "-m", entry, *args), folder), token)
         assert backend.wait(sent.id, timeout=120).ok
         log = b"".join(chunk.data for chunk in backend.logs(sent.id)).decode()
         assert ("__main__ pkg --x a b" if folder else "timed") in log
     absent = (
-        (Script.from_module("no_such.train"), r"has no no_such. Send the folder that has it \(--workdir\)"),
+        (
+            Script.from_command(("python", "-m", "no_such.train")),
+            r"has no no_such. Send the folder that has it \(--workdir\)",
+        ),
         (
             Script(filename="t.py", content=b"1", launcher="accelerate"),
             "has no accelerate. Name it in a requirements file",

@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from trainium_cdk.cli.settings import SETTINGS
-from trainium_cdk.errors import TrnError
+from trainium_cdk.errors import JobError, TrnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,10 +91,15 @@ class _Commands(TyperGroup):
         if args[:1] == ["submit"]:
             from trainium_cdk.cli.submit import check_kind, command_of
 
-            command = _command(args[0], command_of(args[1:]))
+            words = args[1:]
+            if any(word.endswith((".yaml", ".yml")) for word in words):
+                from trainium_cdk.cli.job_file import expand
+
+                words = expand(ctx, words, lambda given: _command(args[0], command_of(given)))
+            command = _command(args[0], command_of(words))
             if not ctx.resilient_parsing:  # a completion
-                check_kind(command, args[1:])
-            return args[0], command, args[1:]
+                check_kind(ctx, command, words)
+            return args[0], command, words
         if not args[0].startswith("-") and args[0] not in {*COMMANDS, *self.commands}:
             from trainium_cdk.cli.named import did_you_mean, end_of_sentence
             from trainium_cdk.cli.peers import command
@@ -115,11 +121,24 @@ class _Commands(TyperGroup):
             # Typer's message of a wrong type is pydantic's, which has no value
             if isinstance(e.__cause__, ValidationError):
                 e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
-            raise TrnError(e.format_message()) from None
+            raise TrnError(_place(ctx, [e.param.name] if e.param else []) + e.format_message()) from None
+        except JobError as e:
+            if where := _place(ctx, e.fields):
+                raise JobError(f"{where}{e}", e.fields) from None
+            raise
         except TyperException as e:
             if type(e).__name__ == "NoSuchOption":
                 _answer(e, ctx.meta[_WORDS])
             raise
+
+
+def _place(ctx: Any, names: Sequence[Any]) -> str:
+    """See `job_file.place`."""
+    if not names:
+        return ""
+    from trainium_cdk.cli.job_file import place
+
+    return place(ctx, names)
 
 
 def _answer(error: Any, words: list[str]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.cli.named import did_you_mean, end_of_sentence
 from trainium_cdk.cli.options import Json, Target, deployed, help_of, on_cluster
 from trainium_cdk.cli.output import echo, echo_json, log
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
@@ -86,7 +90,7 @@ def _describe(
 ) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
-    hidden = {"kind", "filename", "content", "args", "as_module", "inside", "tree", "user"}
+    hidden = {"kind", "filename", "content", "args", "command", "inside", "tree", "user"}
     return {
         "kind": name,
         "title": kind.TITLE,
@@ -99,3 +103,20 @@ def _describe(
         "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
         "options": {n: help_of(kind, n) for n in kind.model_fields if details and n not in hidden},
     }
+
+
+def check_known(job: str) -> None:
+    """Raises JobError: there is neither a kind nor a file of that name."""
+    from trainium_cdk.jobs.kinds import by_name, submittable
+
+    if by_name(job):
+        return
+    try:
+        exists = "/" in job or "." in job or bool(job and Path(job).exists())
+    except (OSError, ValueError):  # the name is too long, or contains a NUL byte
+        exists = False
+    if not exists:
+        raise JobError(
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, "
+            f"the path of a script, or a command behind --: trn submit -- {printed(job[:80])} ..."
+        )

@@ -126,7 +126,7 @@ EnvFile = Annotated[
         envvar="TRN_ENV",
         is_eager=True,
         callback=_remember,
-        help="Environment file: it names stack and region. The same as of `cdk deploy -c env=FILE`.",
+        help="Environment file: it names stack and region (`trn use` remembers one). The same as of `cdk deploy -c env=FILE`.",
     ),
 ]
 Local = Annotated[

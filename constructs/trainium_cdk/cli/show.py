@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from trainium_cdk.cli.access import kubeconfig
@@ -35,14 +37,17 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
 
 
 @show.command()
-def schema() -> None:
+def schema(
+    job: Annotated[bool, typer.Option("--job", help="That of a job file, as `trn submit` takes it.")] = False,
+) -> None:
     """Print the JSON schema of the environment file.
 
     Editors complete and check the file with it.
     """
     from trainium_cdk import settings
+    from trainium_cdk.cli import job_file
 
-    echo_json(settings.json_schema())
+    echo_json(job_file.json_schema() if job else settings.json_schema())
 
 
 @show.command()

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from trainium_cdk.cli.job_file import write as write_job
+from trainium_cdk.cli.kinds import check_known
 from trainium_cdk.cli.kinds import kinds as list_kinds
-from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id
+from trainium_cdk.cli.named import is_full_id, resolve_id
 from trainium_cdk.cli.options import (
     CLUSTER_OPTIONS,
     Json,
@@ -31,6 +33,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.jobs.quote import printed
 from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ _GIVEN_OTHERWISE = frozenset(
         "filename",
         "content",
         "args",
-        "as_module",
+        "command",
         "inside",
         "tree",
         "user",
@@ -61,11 +64,15 @@ _GIVEN_OTHERWISE = frozenset(
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements", "sweep", "yes"})
+_OF_SCRIPTS = frozenset({"args", "workdir", "requirements", "sweep", "yes"})
 """Parameters that only a script has."""
 _LIMITS = frozenset({"--dry-run", "--max-usd", "--time-limit"})
 """Options without which a job costs more."""
+_WHERE = frozenset(CLUSTER_OPTIONS) - {"_env"}
+"""Options that say where. One file says it, or `trn use`: the short help has no other."""
 SCRIPT = "script"
+_COMMAND = "trn.command"
+"""Where it is kept whether a command stands behind `--`, in place of a job."""
 _OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
 
 `trn submit script --help` has more about the options that all kinds have."""
@@ -78,23 +85,23 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
     own = words[: words.index("--")] if "--" in words else words
     if "--list" in own:
         return list_kinds
-    if "-m" in own:  # a module may have the name of a kind
-        return of_kind("")
     return of_kind(next((word for word in own if word in kinds()), ""))
 
 
-def check_kind(command: Any, words: Sequence[str]) -> None:
+def check_kind(ctx: Any, command: Any, words: Sequence[str]) -> None:
     """Judge the kind before its options, as it decides which there are. Raises JobError: there is neither a kind nor a file of that name."""
+    own = list(words[: words.index("--")] if "--" in words else words)
     lenient = command.context_class(command, ignore_unknown_options=True)
     try:
-        given, *_ = command.make_parser(lenient).parse_args(list(words))
+        given, *_ = command.make_parser(lenient).parse_args(own)
     except Exception:  # Typer's own message comes next
         return
     named = next(
         (word for word in (given.get("job"), *(given.get("args") or ())) if word and not word.startswith("-")), None
     )
-    if named and not given.get("as_module") and not given.get("workdir"):
-        _known(named)
+    ctx.meta[_COMMAND] = named is None and len(words) > len(own) + 1
+    if named and named != SCRIPT and not given.get("workdir"):
+        check_known(named)
 
 
 def of_kind(name: str) -> Callable[..., None]:
@@ -146,6 +153,7 @@ def _in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
     value, described = get_args(parameter.annotation)
     short = copy(described)
     short.help, short.show_envvar = re.split(r"(?<=\.) ", described.help)[0], False
+    short.hidden = short.hidden or parameter.name in _WHERE
     return parameter.replace(annotation=Annotated[value, short])
 
 
@@ -166,7 +174,7 @@ def submit(
     on: Target,
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="A kind of job, or your own script file.", show_default=False),
+        typer.Argument(metavar="JOB", help="A kind of job, your own script file, or a job file: job.yaml.", show_default=False),
     ] = None,
     args: Annotated[
         list[str] | None,
@@ -191,15 +199,6 @@ def submit(
             "--env-file",
             metavar="FILE",
             help="File of variables, such as .env. Its lines are NAME=VALUE. The file itself is not sent, and --env wins over it.",
-        ),
-    ] = None,
-    as_module: Annotated[
-        str | None,
-        _Of(
-            "-m",
-            metavar="MODULE",
-            help="Python module in place of a script. It is started by its dotted name, as python -m does: one of --workdir, or of an "
-            "installed package.",
         ),
     ] = None,
     workdir: Annotated[
@@ -246,6 +245,13 @@ def submit(
     yes: Annotated[
         bool, _Of("--yes", "-y", help=f"Accept limits behind --. They are {', '.join(sorted(_LIMITS))}.")
     ] = False,
+    save: Annotated[
+        Path | None,
+        _Of(
+            metavar="FILE",
+            help="Write the job to a file, such as job.yaml, and submit nothing: `trn submit FILE` does.",
+        ),
+    ] = None,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
@@ -260,15 +266,12 @@ def submit(
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
-    if as_module is not None:
-        args = [*([] if job is None else [job]), *(args or [])]
-        job = None
-    elif job is None:
-        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, or -m MODULE")
+    if job is None:
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command behind --")
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
-    jobs = None if cluster else backend(on)
+    jobs = None if cluster or save else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith(("/", "s3://")):  # which are no jobs
             given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
@@ -279,8 +282,13 @@ def submit(
         given["workdir"] = workdir
     if sweep:
         given["sweep"] = sweep
-    made = make(job, tuple(args or ()), given) if job else of_module(as_module or "", tuple(args or ()), given)
+    is_command = bool(ctx.meta.get(_COMMAND))
+    made = of_command((job, *(args or ())), given) if is_command else make(job, tuple(args or ()), given)
     _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
+    if save:
+        write_job(ctx, save, job, args or (), is_command=is_command)
+        log(f"{save} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', save)}")
+        return
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
@@ -441,32 +449,15 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
         return kind(**fields)
     if "workdir" in fields:
         return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)
-    _known(job)
+    check_known(job)
     return Script.from_file(job, args=args, **fields)
 
 
-def of_module(module: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
-    """The job of a command line with `-m`. Raises JobError: see `Script.from_module`."""
+def of_command(words: Sequence[str], fields: dict[str, Any]) -> Job:
+    """The job of a command. Raises JobError: see `Script.from_command`."""
     from trainium_cdk.jobs.kinds.script import Script
 
-    return Script.from_module(module, fields.pop("workdir", None), args=args, **fields)
-
-
-def _known(job: str) -> None:
-    """Raises JobError: there is neither a kind nor a file of that name."""
-    from trainium_cdk.jobs.kinds import by_name, submittable
-
-    if by_name(job):
-        return
-    try:
-        exists = "/" in job or "." in job or bool(job and Path(job).exists())
-    except (OSError, ValueError):  # the name is too long, or contains a NUL byte
-        exists = False
-    if not exists:
-        raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
-            "the path of a script"
-        )
+    return Script.from_command(words, fields.pop("workdir", None), **fields)
 
 
 def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -207,7 +207,8 @@ class Job(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as e:
-            raise JobError(_describe(e, type(self))) from None
+            fields = [str(found["loc"][0]) for found in e.errors() if found["loc"]]
+            raise JobError(_describe(e, type(self)), fields) from None
 
     @model_validator(mode="after")
     def _environment(self) -> Self:

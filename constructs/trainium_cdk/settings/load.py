@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,34 @@ def load(file: str | Path | None = None) -> Environment:
     """
     if file is None:
         return Environment()
-    return parse(_text(Path(file)), str(file))
+    return parse(read_text(Path(file), "an environment file"), str(file))
 
 
 def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
+    data, source, blank = read_yaml(text, file, "an environment file", "name: trn")
+    if "job" in data and "region" not in data:
+        raise SettingsFileError(file, "it describes a job", f"Submit it: trn submit {shlex.quote(file)}")
+    if unclear := list(_unclear(blank)):
+        raise SettingsError(unclear, source)
+    return validate(data, source)
+
+
+def read_yaml(text: str, file: str, kind: str, first: str) -> tuple[dict[str, Any], Source, list[KeyPath]]:
+    """Read a YAML mapping as plain data. Returns the data, the lines of its keys, and the keys with nothing after them, whose value is None.
+
+    Args:
+        kind: what the file should be, for messages.
+        first: a line with which such a file may begin.
+
+    Raises:
+        SettingsFileError: it is not a YAML mapping.
+        SettingsError: a key has no name.
+    """
     try:
         document = _document(text)
     except (RecursionError, _TOO_DEEP):
-        raise SettingsFileError(file, "nested too deeply", "Give an environment file") from None
+        raise SettingsFileError(file, "nested too deeply", f"Give {kind}") from None
     except MarkedYAMLError as e:
         line = f"line {e.problem_mark.line + 1}: " if e.problem_mark else ""
         what = str(e.problem or e.context or "invalid syntax").splitlines()[0]
@@ -54,7 +74,7 @@ def parse(text: str, file: str = "(text)") -> Environment:
     if document in (None, _Blank):
         document = CommentedMap()
     if not isinstance(document, CommentedMap):
-        raise SettingsFileError(file, "its top level is not a mapping", "Begin with a key, for example `name: trn`")
+        raise SettingsFileError(file, "its top level is not a mapping", f"Begin with a key, for example `{first}`")
     lines: dict[KeyPath, int] = {}
     try:
         plain = _Plain(lines, text)
@@ -70,9 +90,7 @@ def parse(text: str, file: str = "(text)") -> Environment:
         Problem(key, "(nothing)", "this key has no name", "write its name before the colon") for key in plain.unnamed
     ]:
         raise SettingsError(unnamed, source)
-    if unclear := list(_unclear(plain.blank)):
-        raise SettingsError(unclear, source)
-    return validate(data, source)
+    return data, source, plain.blank
 
 
 def validate(data: Mapping[str, Any], source: Source | None = None) -> Environment:
@@ -118,12 +136,13 @@ def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
             yield Problem(key, "(nothing)", "it is unclear whether this means the default or none", fixes[what])
 
 
-def _text(file: Path) -> str:
+def read_text(file: Path, kind: str) -> str:
+    """Read a file of settings. Raises SettingsFileError: it cannot be read, or is too large to be one of this kind."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", "Give an environment file")
+            raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", f"Give {kind}")
         return data.decode("utf-8")
     except FileNotFoundError:
         raise SettingsFileError(file, "the file does not exist", "Check the path") from None

@@ -1,4 +1,4 @@
-"""A user's script or module: what is started, and what is refused as it would not be found."""
+"""A user's script or command: what is started, and what is refused as it would not be found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from trainium_cdk.runner.spec import Place
 
 
 def project(root: Path) -> Path:
-    for name, text in {"pkg/__init__.py": "", "pkg/train.py": "1\n", "app/__main__.py": "", "one.py": "1\n"}.items():
+    for name, text in {
+        "pkg/__init__.py": "",
+        "pkg/train.py": "1\n",
+        "app/__main__.py": "1\n",
+        "one.py": "1\n",
+        "run.sh": "1\n",
+        "call.sh": "srun x\n",
+    }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
@@ -26,53 +33,74 @@ def started(job: Script) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected", "label"),
+    ("words", "label"),
     [
-        (["-m", "pkg.train"], ["python3", "-m", "pkg.train"], "train"),
-        (["-m", "pkg.train", "--", "--lr", "1e-4"], ["python3", "-m", "pkg.train", "--lr", "1e-4"], "train"),
-        (["-m", "app", "a", "b"], ["python3", "-m", "app", "a", "b"], "app"),
-        (["-m", "one"], ["python3", "-m", "one"], "one"),
-        (["-m", "app.__main__"], ["python3", "-m", "app.__main__"], "app"),
-        (["-m", "lm_eval", "--", "--tasks", "x"], ["python3", "-m", "lm_eval", "--tasks", "x"], "lm-eval"),
-        (["-m", "finetune", "--name", "x"], ["python3", "-m", "finetune"], "x"),  # also the name of a kind
+        ("python -m pkg.train", "train"),
+        ("python3 -m pkg.train --lr 1e-4", "train"),
+        ("python -m app a b", "app"),
+        ("python -m app.__main__", "app"),
+        ("python -m lm_eval --tasks x", "lm-eval"),
+        ("python -m finetune", "finetune"),  # also the name of a kind
+        ("python one.py --lr 1e-4", "one"),
+        ("python ./pkg/train.py", "train"),
+        ("bash run.sh -x", "run"),
+        ("./run.sh", "run"),
+        ("python /fsx/run.py", "python"),
+        ("pip list", "pip"),
+        ("torchrun --nproc-per-node 4 one.py", "torchrun"),
+        ("python -c print(1)", "python"),
+        ("finetune", "finetune"),  # a program of this name
     ],
 )
-def test_a_module_is_started_by_its_name(
-    words: list[str], expected: list[str], label: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    job, _ = made(monkeypatch, ["--workdir", str(project(tmp_path)), *words])
+def test_a_command_is_started_as_it_is(words: str, label: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job, _ = made(monkeypatch, ["--workdir", str(project(tmp_path)), "--", *words.split()])
     assert isinstance(job, Script)
-    assert (started(job), job.label) == (expected, label)
+    assert (started(job), job.label, job.files(plan(job, make_cluster()))) == (words.split(), label, {})
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_a_launcher_starts_a_module(launcher: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    words = ["-m", "pkg.train", "--workdir", str(project(tmp_path)), "--launcher", launcher, "--", "--lr", "1"]
-    job, _ = made(monkeypatch, words)
+@pytest.mark.parametrize("words", ["python -m pkg.train --lr 1", "python3 one.py --lr 1", "python /fsx/run.py"])
+def test_a_launcher_starts_a_command_of_python(
+    launcher: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    line = ["--workdir", str(project(tmp_path)), "--launcher", launcher, "--", *words.split()]
+    job, _ = made(monkeypatch, line)
     assert isinstance(job, Script)
-    assert started(job)[-4:] == ["-m", "pkg.train", "--lr", "1"]
+    rest = words.split()[1:]
+    assert started(job)[-len(rest) :] == rest
+    assert plan(job, make_cluster()).started == 32
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-m", "pkg.tain"], "has no module pkg.tain: neither pkg/tain.py nor pkg/tain/__main__.py is sent"),
-        (["-m", "pkg"], "has no module pkg: neither pkg.py nor pkg/__main__.py is sent"),
-        (["-m", "one.py"], "has no module one.py: neither one/py.py nor"),
-        (["-m", "pkg/train"], "as_module is 'pkg/train': not in the right format. Write the dotted name of a module"),
-        (["-m", ""], "Write the dotted name of a module, as python -m takes it, for example package.train"),
+        ("--workdir . -- python -m pkg.tain", "has no module pkg.tain: neither pkg/tain.py nor pkg/tain/__main__.py is sent"),
+        ("--workdir . -- python -m pkg", "has no module pkg: neither pkg.py nor pkg/__main__.py is sent"),
+        ("--workdir . -- python -m one.py", "has no module one.py: neither one/py.py nor"),
+        ("--workdir . -- python two.py", "two.py is not in "),
+        ("--workdir . -- bash ../one.py", "../one.py is not in "),
+        ("-- python one.py", "one.py is not sent, as a command has no files. Add --workdir ., or give its path on the cluster"),
+        ("-- ./run.sh", "./run.sh is not sent"),
+        ("--launcher torchrun -- pip list", "the command pip is not python, and torchrun starts"),
+        ("--workdir . --nodes 2 -- bash call.sh", "call.sh calls srun in line 1, but it starts on each of 2 nodes"),
     ],
-)
-def test_what_is_no_module_is_refused(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+)  # fmt: skip
+def test_what_the_nodes_do_not_have_is_refused(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(project(tmp_path))
+
+    def submitted() -> None:
+        job, _ = made(monkeypatch, words.split())
+        plan(job, make_cluster())
+
     with pytest.raises(JobError) as raised:
-        made(monkeypatch, [*words, "--workdir", str(project(tmp_path))])
+        submitted()
     assert message in str(raised.value)
 
 
 def test_a_module_with_a_folder_finds_its_files(tmp_path: Path) -> None:
-    job = Script.from_module("pkg.train", project(tmp_path))
+    job = Script.from_command(("python", "-m", "pkg.train"), project(tmp_path))
     planned = plan(job, make_cluster())
     program = job.program(planned)
     assert (program.folder, program.variables["PYTHONPATH"]) == ((Place("job"), "/code"),) * 2
@@ -83,9 +111,11 @@ def test_a_module_with_a_folder_finds_its_files(tmp_path: Path) -> None:
     ("job", "module"),
     [
         (Script(filename="t.py", content=b"1", launcher="accelerate"), "accelerate"),
-        (Script.from_module("lm_eval"), "lm_eval"),
-        (Script.from_module("lm_eval.run", launcher="torchrun"), "lm_eval"),
+        (Script.from_command(("python", "-m", "lm_eval")), "lm_eval"),
+        (Script.from_command(("python", "-m", "lm_eval.run"), launcher="torchrun"), "lm_eval"),
         (Script(filename="t.py", content=b"1", launcher="torchrun"), ""),
+        (Script.from_command(("python", "-m", "http.server")), ""),
+        (Script.from_command(("pip", "-m", "x")), ""),
     ],
 )
 def test_what_a_program_needs_is_looked_for_before_its_nodes_start(job: Script, module: str) -> None:

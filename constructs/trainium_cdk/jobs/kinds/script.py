@@ -3,7 +3,8 @@
 import codecs
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -23,6 +24,8 @@ from trainium_cdk.requirements import Requirements
 from trainium_cdk.runner.spec import PrepareStep, Program, Word, Words
 from trainium_cdk.text import Text
 
+_PYTHONS = ("python", "python3")
+_INTERPRETERS = (*_PYTHONS, "bash", "sh")
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
 _OPTIONS = {
     "nodes": "nodes", "N": "nodes", "time": "time-limit", "t": "time-limit", "job-name": "name", "J": "name", "partition": "queue", "p": "queue",
@@ -72,18 +75,8 @@ class Script(Job):
     ]
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
-    as_module: (
-        Annotated[
-            str,
-            Text(
-                r"^[A-Za-z_][A-Za-z0-9_]{0,99}([.][A-Za-z_][A-Za-z0-9_]{0,99}){0,20}$",
-                "the dotted name of a module, as python -m takes it",
-                "package.train",
-            ),
-        ]
-        | None
-    ) = None
-    """Started by its name; with `inside`, a file of the folder, else of a package that the nodes have."""
+    command: str = ""
+    """A program of the nodes that is started in place of a script, with `args`."""
     sweep: Any = Field(
         default=None,
         repr=False,
@@ -157,31 +150,32 @@ class Script(Job):
         return cls(filename=path.name, content=content, **fields)
 
     @classmethod
-    def from_module(cls, module: str, folder: str | Path | None = None, **fields: Any) -> Self:
-        """The job of a module that Python starts by its name, as `python -m` does.
+    def from_command(cls, words: Sequence[str], folder: str | Path | None = None, **fields: Any) -> Self:
+        """The job of a command: a program of the nodes and its arguments. No shell reads them.
 
         Args:
-            module: its dotted name: in the folder, or of a package that the nodes have.
-            folder: it is sent; None: nothing is.
+            words: for example `("python", "-m", "package.train", "--lr", "1e-4")`.
+            folder: it is sent, and the command runs in it; None: nothing is sent.
 
         Raises:
-            JobError: see `workdir.read` and `from_file`; or the folder has the package, and not the module.
+            JobError: there are no words; see `workdir.read` and `from_file`; or the folder lacks the script or module that Python or bash starts.
         """
-        given: dict[str, Any] = {"as_module": module, **fields}
+        if not words or not words[0]:
+            raise JobError("the command is empty. Write a program and its arguments behind --")
+        given: dict[str, Any] = {"command": words[0], "args": tuple(words[1:]), **fields}
+        script, module = _script_of(words), _module_of(words)
+        if folder is None and script and not script.startswith("/"):
+            raise JobError(
+                f"{script[:300]} is not sent, as a command has no files. Add --workdir ., or give its path on the cluster"
+            )
         if folder is not None:
             from trainium_cdk.jobs.workdir import read
 
-            workdir, path, top = read(Path(folder)), module.replace(".", "/"), module.partition(".")[0]
-            names = {entry.name for entry in workdir.entries}
+            workdir = read(Path(folder))
             given |= {"workdir": workdir, "tree": workdir.digest}
-            if inside := next((name for name in (f"{path}.py", f"{path}/__main__.py") if name in names), None):
+            if inside := _inside(workdir, script, module):
                 return cls.from_file(workdir.folder / inside, inside=inside, **given)
-            if f"{top}.py" in names or any(name.startswith(f"{top}/") for name in names):
-                raise JobError(
-                    f"{workdir.folder} has no module {module[:100]}: neither {path[:100]}.py nor {path[:100]}/__main__.py is sent. Give "
-                    "the name as python -m takes it in that folder, for example package.train"
-                )
-        return cls(filename=f"{module.rpartition('.')[2]}.py", content=b"", **given)
+        return cls(filename="command", content=b"", **given)
 
     @classmethod
     def from_workdir(cls, folder: str | Path, script: str, **fields: Any) -> Self:
@@ -221,20 +215,18 @@ class Script(Job):
 
     @model_validator(mode="after")
     def _arguments(self) -> Self:
-        if not self.content.strip() and not self.as_module:
+        if not self.content.strip() and not self.command:
             raise wrong(f"the script {self.filename} is empty. Give a script with content")
         if reason := _not_runnable(self.filename, self.content):
             raise wrong(f"the script {self.filename} {reason}")
         if self.launcher == "batch" and self.precompile:
             raise wrong("precompile runs a script on each node, but launcher is batch. Remove --precompile")
-        if self.launcher in ("torchrun", "accelerate") and (
-            not self.filename.endswith(".py") or self.tasks_per_node > 1
-        ):
-            what = (
-                f"tasks_per_node is {self.tasks_per_node}"
-                if self.filename.endswith(".py")
-                else f"{self.filename} is not a .py file"
+        python = self.filename.endswith(".py") or self.command in _PYTHONS
+        if self.launcher in ("torchrun", "accelerate") and (not python or self.tasks_per_node > 1):
+            not_python = (
+                f"the command {self.command} is not python" if self.command else f"{self.filename} is not a .py file"
             )
+            what = f"tasks_per_node is {self.tasks_per_node}" if python else not_python
             raise wrong(
                 f"{what}, and {self.launcher} starts one Python process for each NeuronCore itself. Remove --launcher, or change that"
             )
@@ -243,12 +235,14 @@ class Script(Job):
                 own_packages.check_code(self.requirements, self.workdir, self.env)
             except RequirementError as e:
                 raise wrong(str(e)) from None
-        fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in self.args))
+        words = (self.command, *self.args)
+        fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in words))
         return self
 
     @property
     def label(self) -> str:
-        own = (self.as_module or "").removesuffix(".__main__").rpartition(".")[2] or Path(self.filename).stem
+        module = _module_of((self.command, *self.args)).removesuffix(".__main__").rpartition(".")[2]
+        own = module or Path(self.command if self.filename == "command" else self.filename).stem
         stem = re.sub(r"[^a-z0-9]+", "-", own.lower()).strip("-")
         return self.name or stem[:40] or "script"
 
@@ -270,8 +264,8 @@ class Script(Job):
         needed = {}
         if self.launcher == "accelerate":
             needed["accelerate"] = "Name it in a requirements file (--requirements), or use --launcher torchrun"
-        if self.as_module and not self.inside:
-            top = self.as_module.partition(".")[0]
+        top = _module_of((self.command, *self.args)).partition(".")[0]
+        if top and not self.inside and top not in sys.stdlib_module_names:
             needed[top] = (
                 "Send the folder that has it (--workdir), or name its package in a requirements file (--requirements)"
             )
@@ -324,16 +318,15 @@ class Script(Job):
     def files(self, plan: Plan) -> Mapping[str, bytes]:
         if self.workdir and self.workdir.commit and self.workdir.commit.diff:
             return {"uncommitted.diff": self.workdir.commit.diff}
-        return {} if self.workdir or self.as_module else {self.filename: self.content}
+        return {} if self.workdir or self.command else {self.filename: self.content}
 
     def program(self, plan: Plan) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
-        module = ("-m", self.as_module) if self.as_module else ()
         if self.launcher == "torchrun" or self.launcher == "accelerate":
-            started = words.launch(*(module or (file,)), by=self.launcher)
-        elif module:
-            started = ("python3", *module)
+            started = words.launch(*(() if self.command else (file,)), by=self.launcher)
+        elif self.command:
+            started = (self.command,)
         elif self.content.startswith(b"#!") and self._executable:
             started = (file,)
         else:
@@ -362,6 +355,43 @@ class Script(Job):
     def _executable(self) -> bool:
         """True if the nodes may start the file itself. A file that is sent alone is made executable there."""
         return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
+
+
+def _script_of(words: Sequence[str]) -> str:
+    """The script that a command starts; empty: it starts none.
+
+    >>> _script_of(("python", "train.py")), _script_of(("bin/run.sh", "-x")), _script_of(("pip", "list"))
+    ('train.py', 'bin/run.sh', '')
+    """
+    return next((word for word in words[: 2 if words[0] in _INTERPRETERS else 1] if word.endswith((".py", ".sh"))), "")
+
+
+def _module_of(words: Sequence[str]) -> str:
+    """The module that a command starts, as `python -m` does; empty: it starts none."""
+    return words[2] if words[0] in _PYTHONS and words[1:2] == ("-m",) and len(words) > 2 else ""
+
+
+def _inside(workdir: Any, script: str, module: str) -> str:
+    """The file of the folder that a command starts; empty: it starts none. Raises JobError: the folder has to have it, and has not."""
+    names = {entry.name for entry in workdir.entries}
+    path, top = module.replace(".", "/"), module.partition(".")[0]
+    if script and not script.startswith("/"):
+        inside = os.path.normpath(script)
+        if inside not in names:
+            raise JobError(
+                f"{script[:300]} is not in {workdir.folder}, or left out of it. Give its path in that folder"
+            )
+        return inside
+    if not module:
+        return ""
+    if inside := next((name for name in (f"{path}.py", f"{path}/__main__.py") if name in names), ""):
+        return inside
+    if f"{top}.py" in names or any(name.startswith(f"{top}/") for name in names):
+        raise JobError(
+            f"{workdir.folder} has no module {module[:100]}: neither {path[:100]}.py nor {path[:100]}/__main__.py is sent. Give "
+            "the name as python -m takes it in that folder, for example package.train"
+        )
+    return ""
 
 
 def _notebook(path: str) -> str:
