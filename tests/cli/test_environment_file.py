@@ -164,7 +164,7 @@ def test_trn_use_as_a_team_and_as_a_user(
         with pytest.raises((TrnError, typer.BadParameter), match=re.escape(message)):
             cli.app(["use", *words], standalone_mode=False)
     said = told("use", "both.yaml", "--team", "speech", "--user", "alice")[1]
-    assert f"in use: {tmp_path}/both.yaml, team speech, user alice, in us-west-2. For cdk: " in said
+    assert f"trn and cdk now use {tmp_path}/both.yaml, team speech, user alice (us-west-2). " in said
     assert told("use") == (f"{tmp_path}/both.yaml\n", f"{tmp_path}/both.yaml, team speech, user alice\n")
     as_alice, as_speech = "using user alice (trn use)", "using team speech (trn use)"
     for words, variables, used in (
@@ -185,7 +185,7 @@ def test_trn_use_as_a_team_and_as_a_user(
             said = told("list", *words)[1]
         assert (f"using {tmp_path}/both.yaml (trn use)" in said) is ("--environment" not in words)
         assert {line for line in (as_alice, as_speech) if line in said} == used, (words, said)
-    assert "user" not in told("use", "both.yaml")[1].partition("in use")[2]
+    assert "user" not in told("use", "both.yaml")[1].partition("now use")[2]
     assert told("use")[1] == ""
 
 

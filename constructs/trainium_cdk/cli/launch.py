@@ -46,8 +46,8 @@ def launch(
 
     A cluster that is there already is not deployed. The job is followed to its end; then you are asked whether to remove the cluster.
 
-    For example `trn launch environment.yaml finetune --nodes 4`. Ctrl-C does not end a deployment or a job: the message has the
-    commands that go on. Exit code: 0 if the job completed.
+    For example `trn launch environment.yaml finetune --nodes 4`. After Ctrl-C the deployment and the job continue: the message shows
+    how to follow them again. Exit code: 0 if the job completed.
     """
     from trainium_cdk import settings
     from trainium_cdk.operations.updates.live import deployed
@@ -113,7 +113,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path, *, y
     cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
     remove = printed("trn", "destroy", name, "--environment", file)
     message = (
-        f"CloudFormation goes on with {name}. When it has ended, run the same command again, or delete it: {remove}"
+        f"CloudFormation continues with {name}. When it has ended, run the same command again, or delete it: {remove}"
     )
     with (
         status_when_interrupted(lambda: message),

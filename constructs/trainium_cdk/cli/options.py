@@ -164,7 +164,7 @@ _User = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
+ID_HELP = "Job id, the first characters of it, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=ID_HELP)]
 JobIds = Annotated[list[str], typer.Argument(metavar="JOB", help=ID_HELP)]
 

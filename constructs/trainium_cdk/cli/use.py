@@ -32,7 +32,7 @@ def use(
 ) -> None:
     """Remember an environment file for all later commands.
 
-    It names stack and region. --environment and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
+    It names stack and region. --environment and TRN_ENV come before it. Each command names what it uses. A team or a user is remembered until
     the next `trn use FILE`, for commands that use this file.
     """
     if none and (file is not None or team or user):
@@ -69,7 +69,7 @@ def remember(chosen: InUse, region: str) -> None:
     write_file(place(), chosen.text, 0o600)
     earlier = f". In use before: {before.file}" if before and before.file != chosen.file else ""
     log(
-        f"in use: {chosen}, in {region}. For cdk: an app in this file's folder, or above it, uses it too; for another app: "
+        f"trn and cdk now use {chosen} ({region}). For an app that is not in this file's folder: "
         f"export TRN_ENV={printed(chosen.file)}{earlier}"
     )
 
