@@ -93,7 +93,7 @@ def check_kind(command: Any, words: Sequence[str]) -> None:
     named = next(
         (word for word in (given.get("job"), *(given.get("args") or ())) if word and not word.startswith("-")), None
     )
-    if named and not given.get("as_module") and not given.get("workdir"):
+    if named and named != SCRIPT and not given.get("as_module") and not given.get("workdir"):
         _known(named)
 
 
