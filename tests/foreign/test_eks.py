@@ -17,7 +17,7 @@ from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import app, findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
+from tests.foreign.foreign import cluster, cluster_v1, template, vpc, warnings
 from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
@@ -320,7 +320,7 @@ def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
         queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
         TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
 
-    assert errors(too_many) == ["P] queues[0].nodes.trn = 6: node group trn has at most 4 nodes. Fix: write at most 4, or raise max_nodes of the group."]  # fmt: skip
+    assert warnings(too_many) == ["queues[0].nodes.trn = 6: node group trn has at most 4 nodes: jobs would wait for others that never start. Fix: write at most 4, or raise max_nodes of the group. [ack: trn:queue-shares]"]  # fmt: skip
 
 
 def test_a_cluster_of_ours_is_one_of_the_cdk() -> None:

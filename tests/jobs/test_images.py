@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -194,7 +195,7 @@ def test_the_command_lists_the_files_that_it_leaves_out(cluster: EksCluster, loc
     described.write_text(cluster.model_dump_json())
     done = completed(
         [Path(sys.executable).with_name("trn"), "image", "build", folder, "--cluster", described],
-        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        env={"PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **local_aws.variables},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
@@ -212,7 +213,7 @@ def test_the_command_finds_an_example_in_any_folder(cluster: EksCluster, local_a
     done = completed(
         [Path(sys.executable).with_name("trn"), "image", "build", "torchneuron", "--cluster", described],
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        env={"PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **local_aws.variables},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EndpointConnectionError
 
@@ -28,7 +29,7 @@ class Session:
     def get_credentials(self) -> Credentials:
         return Credentials("own", "secret")
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, config: Config) -> Any:
         assert service == "sts"
         return self
 
