@@ -296,6 +296,13 @@ def test_a_network_of_public_subnets_alone(build: Callable[[Stack, ec2.IVpc], An
         build(scope, network)
 
 
+def test_an_imported_network_without_subnets() -> None:
+    scope = stack()
+    network = ec2.Vpc.from_vpc_attributes(scope, "Vpc", vpc_id="vpc-1", availability_zones=["us-west-2a"])
+    with pytest.raises(ValueError, match=r"Foreign/Vpc has no private subnets.* give private_subnet_ids to Vpc.from_"):
+        TrnStorage(scope, "It", vpc=network)
+
+
 def test_a_construct_around_may_have_the_name_of_the_outputs() -> None:
     scope = stack()
     around = Construct(scope, "TrnOutputs")
