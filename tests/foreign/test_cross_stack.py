@@ -45,6 +45,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
+from trainium_cdk.cli.project import flags
 from trainium_cdk.settings import Fsx, Peering
 
 
@@ -73,6 +74,17 @@ def test_a_scaler_in_another_stack_than_the_cluster() -> None:
     rules = api_rules(Template.from_stack(ours))
     assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(443, 443)}
     assert all("Fn::ImportValue" in rule["GroupId"] for rule in rules)
+
+
+def test_a_value_of_another_stack_cannot_change_while_it_is_used() -> None:
+    """With the flags of our cdk.json: CloudFormation holds exports. A weak reference would keep the old value, and nobody would see it."""
+    made = app(flags())
+    theirs, ours = (Stack(made, name, env=REGIONS["us-west-2"]) for name in ("Theirs", "Ours"))
+    storage = TrnStorage(theirs, "Storage", vpc=vpc(theirs))
+    storage.allow_clients(ec2.SecurityGroup(ours, "Clients", vpc=vpc(ours)))
+    text = json.dumps(Template.from_stack(ours).to_json())
+    assert "Fn::ImportValue" in text
+    assert "Fn::GetStackOutput" not in text
 
 
 def test_a_scaler_of_an_imported_cluster() -> None:
@@ -294,6 +306,13 @@ def test_a_network_of_public_subnets_alone(build: Callable[[Stack, ec2.IVpc], An
         ValueError, match="Foreign/Vpc has no private subnets, and nodes get no public address: add private"
     ):
         build(scope, network)
+
+
+def test_an_imported_network_without_subnets() -> None:
+    scope = stack()
+    network = ec2.Vpc.from_vpc_attributes(scope, "Vpc", vpc_id="vpc-1", availability_zones=["us-west-2a"])
+    with pytest.raises(ValueError, match=r"Foreign/Vpc has no private subnets.* give private_subnet_ids to Vpc.from_"):
+        TrnStorage(scope, "It", vpc=network)
 
 
 def test_a_construct_around_may_have_the_name_of_the_outputs() -> None:

@@ -16,6 +16,12 @@ def test_all_mistakes_are_reported_together() -> None:
     assert str(caught.value).count("\n") == 2
 
 
+def test_a_default_that_follows_from_another_key_is_no_second_mistake() -> None:
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.NodeGroup(root_volume_gib=20)
+    assert [p.dotted for p in caught.value.problems] == ["root_volume_gib"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

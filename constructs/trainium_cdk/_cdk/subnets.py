@@ -34,6 +34,11 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
     wanted = selection or ec2.SubnetSelection()
     if wanted.subnets:  # as the CDK does, without eight calls of it for each node group
         return list(wanted.subnets)
+    if (selection is None or selection is ONE_PER_ZONE) and not (vpc.private_subnets or vpc.isolated_subnets):
+        raise ValueError(
+            f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
+            "give private_subnet_ids to Vpc.from_vpc_attributes, or give a SubnetSelection"
+        )
     result = vpc.select_subnets(
         availability_zones=wanted.availability_zones,
         one_per_az=wanted.one_per_az,
@@ -49,11 +54,6 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
         raise ValueError(
             f"{vpc.node.path}: its subnets are a list whose length is not known before the deployment: give Vpc.from_vpc_attributes "
             "plain ids, or one token for each subnet"
-        )
-    if (selection is None or selection is ONE_PER_ZONE) and not (vpc.private_subnets or vpc.isolated_subnets):
-        raise ValueError(
-            f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
-            "or give a SubnetSelection"
         )
     if not found:
         zones = f" in {', '.join(wanted.availability_zones)}" if wanted.availability_zones else ""

@@ -39,9 +39,10 @@ def problems_of(
 
 
 def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
+    """A list whose only item is wrong is also reported as too short, and a default that depends on a key before it as not computed."""
     above = {e["loc"][:end] for e in details for end in range(len(e["loc"]))}
-    return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
+    follows = ("default_factory_not_called",)
+    return [e for e in details if e["type"] not in follows and not (e["type"] == "too_short" and e["loc"] in above)]
 
 
 def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[BaseModel]) -> list[Problem]:
