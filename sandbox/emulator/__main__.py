@@ -63,6 +63,7 @@ def install() -> None:
     for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_keypairs, ec2_groups, ec2_ebs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_groups.install()
+    ec2_ebs.install()
     ec2_reservations.install()
     ec2_launch.install_placement()
     ec2_launch.keep_in_templates()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,7 +71,24 @@ NAT, IGW, GONE = (
     )
 )
 CLOSED = EXISTING + "    internet: false\n"
-LUSTRE = FileSystem("AVAILABLE", "LUSTRE", VPC, "abcd")
+AT_EFS, AT_FSX, AT_SHARED = (
+    ("storage", "efs", "existing"),
+    ("storage", "fsx", "existing"),
+    ("pcluster", "shared_storage", 0),
+)
+SHARED = EXISTING + "pcluster: {shared_storage: [{name: more, mount_dir: /more, type: TYPE}]}"
+TWO_ZONES = EXISTING + SECOND.replace("az4", "az6") + EFS.removeprefix(EXISTING)
+PUBLIC_HEAD = (
+    EXISTING
+    + f"    public_subnets: [{{id: {OTHER}, zone_id: use1-az6}}]\n"
+    + (
+        "pcluster: {head: {subnet: public}, shared_storage: [{name: more, mount_dir: /more, type: ebs, id: vol-0123456789abcdef0}]}"
+    )
+)
+NFS = FileSystem("available", "efs", VPC, zones=frozenset({"use1-az4"}), closed={("sg-1",): ""})
+LUSTRE = FileSystem("AVAILABLE", "fsx-lustre", VPC, "abcd")
+DISK = FileSystem("available", "ebs", zones=frozenset({"use1-az4"}))
+CLOSED_GROUP = {("sg-1", "sg-2"): "tcp 2049 from"}
 TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
     Case("existing-vpc", EXISTING, Existing(None, {SUBNET: None}), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
@@ -118,15 +136,36 @@ TABLE = [
     Case("buckets", LINKED, {"speech": "denied"}, [("warning", "could not be checked: needs s3:ListBucket, or the bucket belongs to another account")]),
     Case("buckets", LINKED, {"speech": "us-west-2"}, [("error", "FSx cannot link it")]),
     Case("buckets", BUCKET, {"speech": "us-west-2"}, [("warning", "AWS charges for the data transfer")], "eks"),
-    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az4"}))}, [("ok",)]),
-    Case("efs", EFS, {"efs": None}, [("error", "it does not exist in us-east-1", "[environment.yaml:7]")]),
-    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),
-    Case("efs", EFS, {"efs": FileSystem("deleting", "EFS", zones=frozenset({"use1-az4"}))}, [("error", "deleting")]),
-    Case("fsx", FSX, {"fsx": LUSTRE}, [("ok",)]),
-    Case("fsx", FSX, {"fsx": None}, [("error",)]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "OPENZFS", VPC)}, [("error", "not FSx for Lustre")]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", VPC, "efgh")}, [("error", "write mount_name: efgh")]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", "vpc-2", "abcd")}, [("warning", "it is not in the VPC vpc-0123456789abcdef0")]),
+    Case("efs", EFS, {AT_EFS: NFS}, [("ok", "the nodes can mount it")]),
+    Case("efs", EFS, {AT_EFS: None}, [("error", "it does not exist in us-east-1", "[environment.yaml:7]")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, state="deleting")}, [("error", "deleting")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, state="updating")}, [("ok",)]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, vpc="vpc-2")}, [("warning", "= vpc-2", "it is not in the VPC vpc-0123456789abcdef0", "peer the two VPCs")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("error", "= sg-1 and sg-2", "its security groups do not allow tcp 2049 from the nodes", "write security_group: sg-1,")]),
+    Case("efs", EFS.replace("cdef0}}}", "cdef0, security_group: sg-0123456789abcdef2}}}"), {AT_EFS: replace(NFS, closed={("sg-1", "sg-0123456789abcdef2"): "tcp 2049 from"})}, [("ok",)]),
+    Case("efs", EFS.replace("cdef0}}}", "cdef0, security_group: sg-0123456789abcdef2}}}"), {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("error", "write security_group: sg-1,")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("error", "do not allow tcp 2049 from the nodes")], "eks"),
+    Case("efs", TWO_ZONES, {AT_EFS: NFS}, [("ok",)]),
+    Case("efs", TWO_ZONES, {AT_EFS: NFS}, [("error", "no mount target in use1-az6")], "eks"),
+    Case("efs", TWO_ZONES + "\npcluster: {queues: [{zone_id: use1-az6}]}", {AT_EFS: NFS}, [("error", "no mount target in use1-az6")]),
+    Case("efs", "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}\nnetwork: {zone_ids: [use1-az4]}", {AT_EFS: NFS}, [("warning", "it is not in the VPC of the nodes, which is new")]),
+    Case("efs", "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}\nnetwork: {zone_ids: [use1-az4]}", {AT_EFS: replace(NFS, vpc="")}, [("ok",)]),
+    Case("efs", SHARED.replace("TYPE", "efs, id: fs-0123456789abcdef0"), {AT_SHARED: replace(NFS, zones=frozenset())}, [("error", "no mount target in use1-az4", "[environment.yaml:7]")]),
+    Case("fsx", FSX, {AT_FSX: LUSTRE}, [("ok",)]),
+    Case("fsx", FSX, {AT_FSX: None}, [("error",)]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, type="fsx-openzfs")}, [("error", "it is not of type fsx-lustre")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, mount_name="efgh")}, [("error", "write mount_name: efgh")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, vpc="vpc-2")}, [("error", "it is not in the VPC vpc-0123456789abcdef0", "use one of that VPC")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, vpc="vpc-2")}, [("warning", "it is not in the VPC vpc-0123456789abcdef0", "peer the two VPCs")], "eks"),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, closed={("sg-1",): "tcp 988 from and tcp 988 to"})}, [("error", "tcp 988 from and tcp 988 to the nodes")]),
+    Case("fsx", SHARED.replace("TYPE", "fsx-openzfs, id: fsvol-0123456789abcdef0"), {AT_SHARED: replace(LUSTRE, type="fsx-openzfs")}, [("ok",)]),
+    Case("fsx", SHARED.replace("TYPE", "fsx-ontap, id: fsvol-0123456789abcdef0"), {AT_SHARED: replace(LUSTRE, type="fsx-openzfs")}, [("error", "it is not of type fsx-ontap")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: DISK}, [("ok", "volume vol-0123456789abcdef0 = available")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: None}, [("error", "it does not exist")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: replace(DISK, state="in-use")}, [("error", "= in-use", "it cannot be mounted in this state")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: replace(DISK, zones=frozenset({"use1-az6"}))}, [("error", "= use1-az6", "the head node is in use1-az4", "through a snapshot")]),
+    Case("ebs", PUBLIC_HEAD, {AT_SHARED: replace(DISK, zones=frozenset({"use1-az6"}))}, [("ok",)]),
 ]  # fmt: skip
 
 

@@ -276,8 +276,8 @@ network:
     public_subnets: [{{id: {made.public_subnet}, zone_id: {ZONE}}}]
   peerings: [{{vpc_id: {other}, cidr: 172.31.0.0/16, route_tables: [{table}]}}]
 storage:
-  efs: {{existing: {{id: {made.efs}}}}}
-  fsx: {{existing: {{id: {made.fsx}, mount_name: 'MOUNT'}}}}
+  efs: {{existing: {{id: {made.efs}, security_group: {made.security_group}}}}}
+  fsx: {{existing: {{id: {made.fsx}, mount_name: 'MOUNT', security_group: {made.security_group}}}}}
 pcluster:
   head: {{subnet: public, ssh: {{from_cidrs: [203.0.113.0/24], key_name: {made.key_name}}}}}
   queues:
@@ -307,7 +307,17 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
         Name="own", Architecture="x86_64", RootDeviceName="/dev/sda1", BlockDeviceMappings=[disk]
     )["ImageId"]
     text = text.replace("ami-0c2023a1b2c3d4e5f", image)
-    shared = f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}]"
+    openzfs, fsx = {"DeploymentType": "SINGLE_AZ_1", "ThroughputCapacity": 64}, local_aws.client("fsx")
+    system = fsx.create_file_system(
+        FileSystemType="OPENZFS", StorageCapacity=64, SubnetIds=[made.private_subnet], SecurityGroupIds=[made.security_group],
+        OpenZFSConfiguration=openzfs,
+    )["FileSystem"]["FileSystemId"]  # fmt: skip
+    below = {"ParentVolumeId": system.replace("fs-", "fsvol-")}
+    files = fsx.create_volume(VolumeType="OPENZFS", Name="x", OpenZFSConfiguration=below)["Volume"]["VolumeId"]
+    shared = (
+        f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}, {{name: files, type: fsx-openzfs, id: {files}, "
+        f"mount_dir: /files, security_group: {made.security_group}}}]"
+    )
     text = text.replace("pcluster:\n", f"pcluster:\n  accounting: {accounting}\n  shared_storage: {shared}\n")
     address = ec2.allocate_address(Domain="vpc")["PublicIp"]
     text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
