@@ -168,7 +168,9 @@ def _arn(target: CheckTarget, role: Role) -> str:
 def unusable(target: CheckTarget, key: KmsKey, subject: Subject, what: str) -> Any:
     """An error if a key does not exist, or cannot encrypt in its state."""
     if key.metadata is None:
-        return subject.error("none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN")
+        return subject.error(
+            "none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN, or use another"
+        )
     if (state := key.metadata.get("KeyState", "Enabled")) != "Enabled":
         fix = f"aws kms enable-key --key-id {key.metadata['KeyId']} --region {target.env.region}, or use another key"
         return subject.error(state, f"it is {what}, and cannot be used in this state", fix)
