@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.checks.live import test_account, test_capacity, test_keys
 from tests.checks.live.cases import BY_NAME, Case, verify
 from trainium_cdk.checks.live.data import FileSystem
 from trainium_cdk.checks.live.network import Existing, Peer
+from trainium_cdk.settings.network import InterfaceEndpoint
 
 VPC, SUBNET, TABLE_ID = "vpc-0123456789abcdef0", "subnet-0123456789abcdef0", "rtb-0123456789abcdef0"
 EXISTING = f"""\
@@ -61,7 +63,10 @@ LEAVING = {**OURS, "CidrBlockAssociationSet": [*OURS["CidrBlockAssociationSet"],
 ROUTES = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0"}]}
 TAKEN = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "10.0.0.0/16"}]}
 DNS = {"enableDnsSupport": True, "enableDnsHostnames": True}
-LOCAL = {"Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}]}
+LOCAL = {
+    "RouteTableId": TABLE_ID,
+    "Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}],
+}
 NAT, IGW, GONE = (
     {"Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
     for target in (
@@ -70,7 +75,15 @@ NAT, IGW, GONE = (
         {"NatGatewayId": "nat-1", "State": "blackhole"},
     )
 )
+TRANSIT = {
+    "Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "10.0.0.0/8", "TransitGatewayId": "tgw-1", "State": "active"}]
+}
 CLOSED = EXISTING + "    internet: false\n"
+MIRRORED = CLOSED + "eks:" + Path("tests/environments/eks/no-internet.yaml").read_text("utf-8").partition("\neks:")[2]
+EVERY_ENDPOINT = [
+    {"ServiceName": "com.amazonaws.us-east-1.s3", "RouteTableIds": [TABLE_ID]} if name == "s3" else
+    {"ServiceName": f"com.amazonaws.us-east-1.{name}", "PrivateDnsEnabled": True} for name in ("ec2", *sorted({"s3", *get_args(InterfaceEndpoint)} - {"ec2"}))
+]  # fmt: skip
 AT_EFS, AT_FSX, AT_SHARED = (
     ("storage", "efs", "existing"),
     ("storage", "fsx", "existing"),
@@ -117,7 +130,17 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: IGW}), [("ok",), ("ok",), ("error", "an internet gateway")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: GONE}), [("ok",), ("ok",), ("error", "route 0.0.0.0/0 to a NAT gateway, a transit gateway or a firewall, or write "
     "network.existing.internet: false")]),
-    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",)]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)], "pcs"),
+    Case("existing-vpc", MIRRORED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)], "eks"),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}),
+         [("ok",), ("ok",), ("error", "VPC endpoints = none", "cannot reach cloudformation, dynamodb, ec2, logs, ", "create them in this VPC, with private DNS names", "[environment.yaml:7]"), ("error", "need the S3 endpoint")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",), ("error", "cannot reach "), ("error", "need the S3 endpoint")], "pcs"),
+    Case("existing-vpc", MIRRORED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",), ("error", "the cluster cannot reach ", "eks-auth")], "eks"),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT[1:]), [("ok",), ("ok",), ("error", "cannot reach ec2")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, [{**EVERY_ENDPOINT[0], "PrivateDnsEnabled": False}, *EVERY_ENDPOINT[1:]]), [("ok",), ("ok",), ("error", "cannot reach ec2")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: {**LOCAL, "RouteTableId": "rtb-2"}}, EVERY_ENDPOINT), [("ok",), ("ok",), ("error", "need the S3 endpoint")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: TRANSIT}), [("ok",), ("ok",), ("warning", "cannot reach "), ("warning", "need the S3 endpoint")]),
     Case("peerings", PEERED, peer("172.31.0.0/16", table=ROUTES), [("ok", "does not overlap with 10.0.0.0/16")]),
     Case("peerings", PEERED, peer(), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
     Case("peerings", PEERED.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), peer("172.31.0.0/16", "100.65.0.0/16", table=ROUTES),

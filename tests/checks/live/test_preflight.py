@@ -367,6 +367,29 @@ def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
         assert words in found.get(check, ""), (check, found)
 
 
+def test_endpoints_of_a_network_without_internet(made: Seeded, aws: LocalAws) -> None:
+    """What is named is created, until nothing is named."""
+    ec2 = aws.client("ec2")
+    subnet = ec2.create_subnet(VpcId=made.vpc, CidrBlock="10.0.64.0/20", AvailabilityZoneId=ZONE)["Subnet"]["SubnetId"]
+    table = ec2.create_route_table(VpcId=made.vpc)["RouteTable"]["RouteTableId"]
+    ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)
+    text = existing(made, ec2).partition("    public_subnets")[0].replace(made.private_subnet, subnet)
+    text = text.replace("10.0.16.0/20", "10.0.64.0/20") + "    internet: false\n"
+    found = wrong(report(text))["existing-vpc"]
+    assert "error: VPC endpoints = none: without a NAT gateway nodes cannot reach " in found
+    names = found.partition("cannot reach ")[2].partition(".")[0].replace(" and ", ", ").split(", ")
+    for name in names:
+        interface = {"VpcEndpointType": "Interface", "SubnetIds": [subnet], "PrivateDnsEnabled": True}
+        gateway = {"VpcEndpointType": "Gateway", "RouteTableIds": [table]}
+        service = f"com.amazonaws.us-east-1.{name}"
+        ec2.create_vpc_endpoint(VpcId=made.vpc, ServiceName=service, **(gateway if name == "dynamodb" else interface))
+    assert wrong(report(text))["existing-vpc"].count("error") == 1
+    assert "nodes need the S3 endpoint" in wrong(report(text))["existing-vpc"]
+    s3 = "com.amazonaws.us-east-1.s3"
+    ec2.create_vpc_endpoint(VpcId=made.vpc, ServiceName=s3, VpcEndpointType="Gateway", RouteTableIds=[table])
+    assert "existing-vpc" not in wrong(report(text))
+
+
 def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: LocalAws, customer_key: str) -> None:
     """And has an answer from it. One speaks only where EC2 and the catalogue differ: `test_places`."""
     answered: set[str] = set()

@@ -58,6 +58,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_spot_price_history",
             "describe_subnets",
             "describe_vpc_attribute",
+            "describe_vpc_endpoints",
             "describe_volumes",
             "describe_vpcs",
             "get_ebs_default_kms_key_id",

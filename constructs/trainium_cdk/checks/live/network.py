@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any
 
+from trainium_cdk.checks import check
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, CheckTarget, Found, join_words
@@ -26,6 +27,7 @@ class Existing:
     Attributes:
         dns: enableDnsSupport and enableDnsHostnames.
         tables: route table of each private subnet by subnet id: its own, or the VPC's main table.
+        endpoints: the VPC's endpoints.
         deployed: whether the stack exists, so that its nodes may have some of the addresses.
     """
 
@@ -33,6 +35,7 @@ class Existing:
     subnets: Subnets = field(default_factory=dict)
     dns: dict[str, bool] = field(default_factory=dict)
     tables: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    endpoints: Sequence[dict[str, Any]] = ()
     deployed: bool = False
 
 
@@ -64,9 +67,28 @@ def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
             yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i), state.deployed)
-    for i, subnet in enumerate(existing.private_subnets):
+    for i, subnet in enumerate(existing.private_subnets if existing.internet else ()):
         if subnet.id in tables:
             yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
+    if tables and not existing.internet:
+        yield from _endpoints(target, state, (*at, "internet"))
+
+
+def _endpoints(target: CheckTarget, state: Existing, at: KeyPath) -> Found:
+    """Judge the endpoints by the rules for a new network without a NAT gateway. A gateway endpoint must be in each route table."""
+    tables = [table or {} for table in state.tables.values()]
+    used = {table.get("RouteTableId") for table in tables}
+    usable = [e for e in state.endpoints if e.get("PrivateDnsEnabled") or used <= set(e.get("RouteTableIds", ()))]
+    names = sorted(e["ServiceName"].partition(f".{target.env.region}.")[2] for e in usable)
+    given = {"existing": None, "nat": "none", "interface_endpoints": tuple(names), "s3_endpoint": "s3" in names}
+    env = target.env.model_copy(update={"network": target.env.network.model_copy(update=given)})
+    ways = {str(route.get("GatewayId", "other")).partition("-")[0] for t in tables for route in t.get("Routes", ())}
+    subject, fix = target.about("VPC endpoints", *at), "create them in this VPC, with private DNS names"
+    # a way to another network may lead to endpoints there
+    say = subject.error if ways <= {"local", "vpce"} else subject.warning
+    for problem in check(env, target.engine):
+        if problem.level == "error" and problem.key[-1] in ("interface_endpoints", "s3_endpoint"):
+            yield say(join_words(names), problem.reason, fix)
 
 
 def _subnet(
@@ -107,12 +129,10 @@ def _subnet(
 
 
 def _default_route(target: CheckTarget, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
-    """Check a private subnet's default route against the environment's `internet` setting."""
-    existing = target.env.network.existing
-    assert existing is not None  # noqa: S101  checked by the caller
+    """Check the default route of a private subnet with `internet: true`."""
     routes = [r for r in (table or {}).get("Routes", []) if r.get("DestinationCidrBlock") == "0.0.0.0/0"]
     usable = [r for r in routes if r.get("State") != "blackhole" and not str(r.get("GatewayId", "")).startswith("igw-")]
-    if existing.internet and not usable:
+    if not usable:
         state = "its default route leads to an internet gateway, or is a blackhole" if routes else "no default route"
         yield target.about(f"subnet {subnet.id}", *at).error(
             state,
@@ -147,7 +167,9 @@ def fetch_vpc(target: CheckTarget, aws: Aws) -> Existing:
     }
     present = [s.id for s in existing.private_subnets if subnets[s.id]]
     tables = {name: _table(aws, existing.vpc_id, name) for name in present}
-    return Existing(vpc, subnets, dns, tables, stack(target, aws) is not None)
+    of_vpc = [{"Name": "vpc-id", "Values": [existing.vpc_id]}]
+    endpoints = aws("ec2:DescribeVpcEndpoints", Filters=of_vpc)["VpcEndpoints"]
+    return Existing(vpc, subnets, dns, tables, endpoints, stack(target, aws) is not None)
 
 
 @dataclass(frozen=True)
@@ -254,6 +276,7 @@ CHECKS: tuple[Check[Any], ...] = (
             "ec2:DescribeSubnets",
             "ec2:DescribeVpcAttribute",
             "ec2:DescribeRouteTables",
+            "ec2:DescribeVpcEndpoints",
             "cloudformation:DescribeStacks",
         ),
         fetch_vpc,
