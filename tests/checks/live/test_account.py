@@ -76,6 +76,8 @@ TABLE = [
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/Lab"}, [("ok", "role Lab", "exists")], "eks"),
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/team/Lab"}, [("error", "Fix: write arn:aws:iam::111122223333:role/team/Lab [environment.yaml:1]")], "eks"),
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: None}, [("error", "there is none of this name in this account: EKS refuses its access entry")], "eks"),
+    Case("roles-with-access", ENTRY % "AWSServiceRoleForBatch", {ENTRY_AT: "arn:aws:iam::111122223333:role/aws-service-role/batch.amazonaws.com/AWSServiceRoleForBatch"},
+         [("error", "Fix: give one that is not a service's")], "eks"),
     Case("roles-with-access", SESSION, {ENTRY_AT: SSO_ARN}, [("error", f"Fix: write {SSO_ARN}")], "eks"),
     Case("users-with-access", USER, {USER_AT: "arn:aws:iam::111122223333:user/ada"}, [("ok", "user ada")], "eks"),
     Case("users-with-access", USER, {USER_AT: None}, [("error", "it matches no one")], "eks"),

@@ -101,7 +101,8 @@ def _principals(kind: str) -> Check[Principals]:
                 effect = "EKS refuses its access entry" if at[1] == "access" else "it matches no one"
                 yield subject.error("none", f"there is none of this name in this account: {effect}", "correct the ARN")
             elif one.session or real != own:
-                yield subject.error(real, "the environment has another ARN, without its path", f"write {real}")
+                fix = "give one that is not a service's" if "/aws-service-role/" in real else f"write {real}"
+                yield subject.error(real, "the environment has another ARN, without its path", fix)
             else:
                 yield subject.ok(real, "exists")
 

@@ -84,8 +84,7 @@ def _endpoints(target: CheckTarget, state: Existing, at: KeyPath) -> Found:
     env = target.env.model_copy(update={"network": target.env.network.model_copy(update=given)})
     ways = {str(route.get("GatewayId", "other")).partition("-")[0] for t in tables for route in t.get("Routes", ())}
     subject, fix = target.about("VPC endpoints", *at), "create them in this VPC, with private DNS names"
-    # a way to another network may lead to endpoints there
-    say = subject.error if ways <= {"local", "vpce"} else subject.warning
+    say = subject.error if ways <= {"local", "vpce"} else subject.warning  # other ways may lead to endpoints
     for problem in check(env, target.engine):
         if problem.level == "error" and problem.key[-1] in ("interface_endpoints", "s3_endpoint"):
             yield say(join_words(names), problem.reason, fix)
