@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -158,12 +159,8 @@ def fetch_vpc(target: CheckTarget, aws: Aws) -> Existing:
     vpc = _vpc(aws, existing.vpc_id, None)
     if vpc is None:
         return Existing(None, subnets)
-    dns = {
-        name: bool(
-            aws("ec2:DescribeVpcAttribute", VpcId=existing.vpc_id, Attribute=name)[name[0].upper() + name[1:]]["Value"]
-        )
-        for name in _FLAGS
-    }
+    ask = partial(aws, "ec2:DescribeVpcAttribute", VpcId=existing.vpc_id)
+    dns = {name: bool(ask(Attribute=name)[name[0].upper() + name[1:]]["Value"]) for name in _FLAGS}
     present = [s.id for s in existing.private_subnets if subnets[s.id]]
     tables = {name: _table(aws, existing.vpc_id, name) for name in present}
     of_vpc = [{"Name": "vpc-id", "Values": [existing.vpc_id]}]
@@ -267,17 +264,11 @@ def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
     return [IPv4Network(b) for b in dict.fromkeys((vpc["CidrBlock"], *blocks))]
 
 
+_DESCRIBED = ("Vpcs", "VpcAttribute", "Subnets", "RouteTables", "VpcEndpoints")
 CHECKS: tuple[Check[Any], ...] = (
     Check(
         "existing-vpc",
-        (
-            "ec2:DescribeVpcs",
-            "ec2:DescribeSubnets",
-            "ec2:DescribeVpcAttribute",
-            "ec2:DescribeRouteTables",
-            "ec2:DescribeVpcEndpoints",
-            "cloudformation:DescribeStacks",
-        ),
+        (*(f"ec2:Describe{what}" for what in _DESCRIBED), "cloudformation:DescribeStacks"),
         fetch_vpc,
         evaluate_vpc,
         lambda t: t.env.network.existing is not None,
