@@ -68,7 +68,7 @@ LOCAL = {
     "Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}],
 }
 NAT, IGW, GONE = (
-    {"Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
+    {**LOCAL, "Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
     for target in (
         {"NatGatewayId": "nat-1", "State": "active"},
         {"GatewayId": "igw-1", "State": "active"},
@@ -78,6 +78,7 @@ NAT, IGW, GONE = (
 TRANSIT = {
     "Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "10.0.0.0/8", "TransitGatewayId": "tgw-1", "State": "active"}]
 }
+ROUTED = EXISTING.replace("/20}", f"/20, route_table: {TABLE_ID}}}")
 CLOSED = EXISTING + "    internet: false\n"
 MIRRORED = CLOSED + "eks:" + Path("tests/environments/eks/no-internet.yaml").read_text("utf-8").partition("\neks:")[2]
 EVERY_ENDPOINT = [
@@ -117,6 +118,9 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
          [("ok",), ("error", "vpc-2"), ("error", "write cidr: 172.31.16.0/20")]),
+    Case("existing-vpc", ROUTED, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok",), ("ok",)]),
+    Case("existing-vpc", ROUTED.replace(TABLE_ID, "rtb-0123456789abcdef9"), Existing(OURS, subnet(), DNS, {SUBNET: NAT}),
+         [("ok",), ("error", "= rtb-0123456789abcdef0", "the environment has route_table: rtb-0123456789abcdef9", "write route_table: rtb-0123456789abcdef0", "[environment.yaml:6]")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7), deployed=True),
          [("ok",), ("warning", "7 free addresses", "16 nodes", "nodes of this stack that run now have theirs already")]),

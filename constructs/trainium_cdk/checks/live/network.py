@@ -41,7 +41,7 @@ class Existing:
 
 
 def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
-    vpc, subnets, dns, tables = state.vpc, state.subnets, state.dns, state.tables
+    vpc, dns, tables = state.vpc, state.dns, state.tables
     existing = target.env.network.existing
     if existing is None:
         return
@@ -67,7 +67,7 @@ def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
             yield target.about(what).error(f"{attribute}: false", reason, fix)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
-            yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i), state.deployed)
+            yield from _subnet(target, subnet, state, (*at, name, i))
     for i, subnet in enumerate(existing.private_subnets if existing.internet else ()):
         if subnet.id in tables:
             yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
@@ -91,10 +91,9 @@ def _endpoints(target: CheckTarget, state: Existing, at: KeyPath) -> Found:
             yield say(join_words(names), problem.reason, fix)
 
 
-def _subnet(
-    target: CheckTarget, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath, deployed: bool
-) -> Found:
-    what = f"subnet {ours.id}"
+def _subnet(target: CheckTarget, ours: ExistingSubnet, state: Existing, at: KeyPath) -> Found:
+    what, theirs = f"subnet {ours.id}", state.subnets[ours.id]
+    table = (state.tables.get(ours.id) or {}).get("RouteTableId", ours.route_table)
     if theirs is None:
         yield target.about(what, *at, "id").error("none", "this subnet does not exist", "correct the id")
         return
@@ -103,6 +102,7 @@ def _subnet(
         ("vpc_id", existing.vpc_id if existing else "", theirs["VpcId"]),
         ("zone_id", ours.zone_id, theirs["AvailabilityZoneId"]),
         ("cidr", ours.cidr or theirs["CidrBlock"], theirs["CidrBlock"]),
+        ("route_table", ours.route_table or table, table),
     )
     different = [(name, mine, real) for name, mine, real in pairs if mine != real]
     for name, mine, real in different:
@@ -120,7 +120,7 @@ def _subnet(
     if free < nodes:
         reason = f"up to {nodes:,} nodes need an address there, and other resources use the rest"
         fix = "use a subnet with more free addresses, or lower max_nodes"
-        if deployed:
+        if state.deployed:
             yield subject.warning(value, f"{reason}; nodes of this stack that run now have theirs already", fix)
         else:
             yield subject.error(value, reason, fix)
