@@ -143,6 +143,9 @@ def _problems(target: CheckTarget, type: str, group: str | None, system: FileSys
         where = network.vpc_id if network else "of the nodes, which is new"
         yield say(system.vpc, f"it is not in the VPC {where}", fix)
         return
+    if group and not any(group in ids for ids in system.closed):
+        reason = "it is not a security group of the file system: rules in it would change nothing there"
+        yield subject.warning(group, reason, "write one of its own, or remove security_group")
     for ids, closed in system.closed.items():
         if closed and group not in ids:
             fix = f"write security_group: {ids[0]}, which then gets the rules; or add them yourself"
