@@ -156,7 +156,8 @@ def _closed(target: CheckTarget, aws: Aws, type: str, ids: Sequence[str], zone: 
     """Ports that security groups do not allow the nodes of a zone, or of all. ParallelCluster also reads egress, except of OpenZFS."""
     subnets = [subnet.id for z, own in _subnets(target).items() if zone in ("", z) for subnet in own]
     described = [aws.first("ec2:DescribeSubnets", "Subnets", SubnetIds=[id]) for id in subnets]
-    nodes, shut = [IPv4Network(subnet["CidrBlock"]) for subnet in described if subnet], []
+    nodes = [IPv4Network(subnet["CidrBlock"]) for subnet in described if subnet]
+    shut: list[str] = []
     egress = target.engine == "slurm" and type != "fsx-openzfs"
     for kind, way in (("IpPermissions", "from"), *([("IpPermissionsEgress", "to")] if egress else [])):
         rules = [rule for id in ids for rule in _group(aws, id).get(kind, ())]
@@ -194,7 +195,8 @@ def _efs(target: CheckTarget, aws: Aws, id: str) -> FileSystem | None:
     system = aws.first("elasticfilesystem:DescribeFileSystems", "FileSystems", FileSystemId=id)
     if not system:
         return None
-    closed, ask = {}, "elasticfilesystem:DescribeMountTargetSecurityGroups"
+    closed: dict[tuple[str, ...], str] = {}
+    ask = "elasticfilesystem:DescribeMountTargetSecurityGroups"
     targets = aws("elasticfilesystem:DescribeMountTargets", FileSystemId=id)["MountTargets"]
     for each in targets:
         ids = tuple(aws(ask, MountTargetId=each["MountTargetId"])["SecurityGroups"])
@@ -204,11 +206,11 @@ def _efs(target: CheckTarget, aws: Aws, id: str) -> FileSystem | None:
 
 
 def _fsx(target: CheckTarget, aws: Aws, id: str) -> FileSystem | None:
-    volume = {"FileSystemId": id}
+    volume: dict[str, Any] | None = {"FileSystemId": id}
     if id.startswith("fsvol-"):
         volume = aws.first("fsx:DescribeVolumes", "Volumes", VolumeIds=[id])
     system = volume and aws.first("fsx:DescribeFileSystems", "FileSystems", FileSystemIds=[volume["FileSystemId"]])
-    if not system:
+    if not (volume and system):
         return None
     type, wanted = f"fsx-{system['FileSystemType'].lower()}", system.get("NetworkInterfaceIds")
     interfaces = aws("ec2:DescribeNetworkInterfaces", NetworkInterfaceIds=wanted)["NetworkInterfaces"] if wanted else []
@@ -225,8 +227,7 @@ def _ebs(target: CheckTarget, aws: Aws, id: str) -> FileSystem | None:
     ids, ours = [a["InstanceId"] for a in volume.get("Attachments", ())], target.inventory.instance_tag
     used = aws("ec2:DescribeInstances", InstanceIds=ids)["Reservations"] if ids else []
     own = any({"Key": ours, "Value": target.cluster} in i.get("Tags", ()) for each in used for i in each["Instances"])
-    state, zones = "available" if own else volume["State"], frozenset({volume["AvailabilityZoneId"]})
-    return FileSystem(state, "ebs", zones=zones)
+    return FileSystem("available" if own else volume["State"], "ebs", zones=frozenset({volume["AvailabilityZoneId"]}))
 
 
 _OF_GROUPS = ("ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "cloudformation:DescribeStacks")
@@ -238,7 +239,7 @@ _ACTIONS = {
 CHECKS: tuple[Check[Any], ...] = (
     Check("buckets", ("s3:ListBucket",), fetch_buckets, evaluate_buckets, lambda t: bool(buckets(t))),
     *(
-        Check(s, actions, partial(_fetch, s), partial(evaluate_volumes, s), lambda t, s=s: bool(shared_volumes(t, s)))
+        Check(s, actions, partial(_fetch, s), partial(evaluate_volumes, s), partial(shared_volumes, service=s))
         for s, actions in _ACTIONS.items()
     ),
 )
