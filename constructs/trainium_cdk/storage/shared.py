@@ -87,7 +87,7 @@ class TrnStorage(Checked):
         self._efs_arn: str | None = None
         self.file_systems = []
         new = any(isinstance(each, Efs | Fsx) and not each.existing for each in (efs, lustre))
-        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
+        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE, nodes=False) if new else []
         if of_efs:
             theirs = efs_from_settings(scope, id, of_efs.existing) if of_efs.existing else efs
             self.file_systems.append(self._efs(of_efs, theirs, subnets))
