@@ -57,11 +57,11 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, nodes: boo
             f"{vpc.node.path}: its subnets are a list whose length is not known before the deployment: give Vpc.from_vpc_attributes "
             "plain ids, or one token for each subnet"
         )
-    if by_default and nodes and not vpc.private_subnets:
-        if not any(isinstance(each, ec2.InterfaceVpcEndpoint) for each in vpc.node.find_all()):
-            text = "its subnets are isolated, and it has no interface endpoints: nodes and functions reach neither AWS nor the internet"
-            fix = "add private subnets with a NAT gateway, or endpoints before the cluster; if it has them, acknowledge this warning"
-            Annotations.of(vpc).add_warning_v2("trn:isolated-subnets", f"{text}. Fix: {fix}")
+    isolated = by_default and nodes and not vpc.private_subnets
+    if isolated and not any(isinstance(each, ec2.InterfaceVpcEndpoint) for each in vpc.node.find_all()):
+        text = "its subnets are isolated, and it has no interface endpoints: nodes and functions reach neither AWS nor the internet"
+        fix = "add private subnets with a NAT gateway, or endpoints before the cluster; if it has them, acknowledge this warning"
+        Annotations.of(vpc).add_warning_v2("trn:isolated-subnets", f"{text}. Fix: {fix}")
     if not found:
         zones = f" in {', '.join(wanted.availability_zones)}" if wanted.availability_zones else ""
         raise ValueError(
