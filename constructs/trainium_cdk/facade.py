@@ -20,6 +20,7 @@ from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.paths import digest
 from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
@@ -277,9 +278,16 @@ class TrnEks(Checked):
             team: A team's namespace instead of the jobs' namespace. Default: none.
 
         Raises:
-            ValueError: the cluster takes its users from a ConfigMap alone.
+            ValueError: the cluster takes its users from a ConfigMap alone, or the role is of another account: IAM attaches policies only to
+                roles of its own (IAM API reference, AttachRolePolicy).
         """
         stack = Stack.of(self)
+        accounts = (role.principal_account or "", stack.account)
+        if not any(map(unresolved, accounts)) and len({*accounts, ""}) > 2:
+            raise ValueError(
+                f"{self.node.path}: grant_submit: {role.role_name} is of account {accounts[0]}, and gets no policy from {accounts[1]}. "
+                f"Fix: make a role in {accounts[1]} that it may assume, and grant to that one"
+            )
         # the role's own name, and not its path: a stack that moves keeps it
         key = digest(json.dumps(stack.resolve(role.role_arn)))
         if team is None:

@@ -83,6 +83,11 @@ class ClusterView:
         """The group that EKS creates for the cluster and all its nodes."""
         return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group_id)
 
+    @property
+    def security_group(self) -> ec2.ISecurityGroup:
+        """The same group, for rules."""
+        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group)
+
     def api_server(self, service_cidr: str) -> ApiServer:
         """Its API, for nodes with an image of the caller's own."""
         endpoint = self._given("cluster_endpoint", lambda cluster: cluster.cluster_endpoint)
