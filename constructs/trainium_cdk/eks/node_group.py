@@ -126,7 +126,7 @@ class TrnNodeGroup(Checked):
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_to_nodes(self, storage, self.role)
-        groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
+        groups = [view.security_group.security_group_id, *(group.security_group_id for group in security_groups)]
         if storage:
             groups.append(storage.client_security_group.security_group_id)
         if has_efa:
@@ -190,8 +190,8 @@ class TrnNodeGroup(Checked):
         self._first.add_dependency(*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else []))
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
-        self._view, self._groups = view, security_groups
-        self._connections: ec2.Connections | None = None
+        own = [self.efa_security_group] if self.efa_security_group else [*security_groups]
+        self._connections = ec2.Connections(security_groups=own or [view.security_group])
 
     def wait_for(self, *others: IDependable) -> None:
         """Create the nodes after these, for example the add-ons that must be there when the first node joins."""
@@ -226,9 +226,6 @@ class TrnNodeGroup(Checked):
     def connections(self) -> ec2.Connections:
         """Rules of its EFA security group. A group without EFA has those of `security_groups`, else of the cluster's own, which all
         nodes of the cluster share."""
-        if self._connections is None:  # few groups have rules of their own
-            groups = [self.efa_security_group] if self.efa_security_group else [*self._groups]
-            self._connections = ec2.Connections(security_groups=groups or [self._view.security_group])
         return self._connections
 
     @property

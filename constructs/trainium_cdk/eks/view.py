@@ -79,13 +79,8 @@ class ClusterView:
         return self._given("vpc", lambda cluster: cluster.vpc)
 
     @cached_property
-    def security_group_id(self) -> str:
-        """The group that EKS creates for the cluster and all its nodes."""
-        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group_id)
-
-    @property
     def security_group(self) -> ec2.ISecurityGroup:
-        """The same group, for rules."""
+        """The group that EKS creates for the cluster and all its nodes."""
         return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group)
 
     def api_server(self, service_cidr: str) -> ApiServer:

@@ -33,9 +33,9 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     Raises:
         JobError: it does not fit; the message names the value and what would fit.
     """
-    if cluster.cpu and job.queue == cluster.cpu.queue:
-        _without_trainium(job, cluster.cpu)
     alike = _fleets(job, cluster)
+    if not alike[0].devices:
+        _without_trainium(job, alike[0])
     fleet = _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)}))
     if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
@@ -50,7 +50,15 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if fleet.ultraserver and job.nodes > 1:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
-    others = {f.resource for f in cluster.queue(fleet.queue)} - {f.resource for f in alike}
+    rest = [f for f in cluster.queue(fleet.queue) if f not in alike]
+    same = [
+        f for f in rest if f.resource in {f.resource for f in alike}
+    ]  # of other queues, in a partition of one's own
+    if job.nodes > 1 and (other := next((f for f in same if f.instance_type == fleet.instance_type), None)):
+        raise JobError(
+            f"nodes is {job.nodes}, but queue {fleet.queue} has {fleet.resource} of {fleet.home} and of {other.home}, which Slurm cannot tell "
+            f"apart, and EFA does not cross their subnets. Use --queue {fleet.home}, or rename a compute resource"
+        )
     own = [f for f in cluster.fleets if f.capacity_type != "capacity-block" or f.queue == fleet.queue]
     cheapest = min(own, key=lambda f: (f.cores, f.queue != fleet.queue))
     made = Plan(
@@ -59,7 +67,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         fleet=fleet,
         batch=batch,
         prepares_on=cluster.cpu or cheapest,
-        constraint="|".join(f.resource for f in alike) if others else None,
+        constraint=fleet.instance_type if same else "|".join(f.resource for f in alike) if rest else None,
         notes=tuple(notes),
     )
     if job.resume_from:
@@ -223,7 +231,7 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
         fleets = found
     groups: dict[tuple[object, ...], list[Fleet]] = {}
     for fleet in fleets:  # node groups may be in different subnets, a queue is in one
-        own = fleet.resource if cluster.containers else ""
+        own = fleet.resource if cluster.containers else fleet.home
         groups.setdefault((fleet.queue, fleet.instance_type, fleet.efa, own), []).append(fleet)
     for group in groups.values():
         if job.nodes <= _nodes(group):

@@ -324,7 +324,7 @@ def with_type(node: Node, cluster: SlurmCluster) -> Node:
     first = fleets[0] if fleets else None
     return replace(
         node,
-        queue=node.queue or (first.queue if first else ""),
+        queue=first.queue if first else node.queue,  # in partitions of one's own it is not at home
         instance_type=first.instance_type if first else "",
     )
 
