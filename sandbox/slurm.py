@@ -415,7 +415,12 @@ class LocalSlurm:
             return done.returncode == 0
 
         if not processes.wait_until(added, timeout, pause=0.1):
-            raise SlurmFailed(f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')}")
+            known = (
+                "Debian 13's slurmdbd ends with that system's libmariadb3: use Debian 12 or Ubuntu, or no accounting"
+            )
+            raise SlurmFailed(
+                f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')} | {known}"
+            )
 
     def _wait_until_idle(self, timeout: float) -> None:
         names = set(self._state["nodes"])
