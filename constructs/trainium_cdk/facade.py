@@ -278,15 +278,14 @@ class TrnEks(Checked):
             team: A team's namespace instead of the jobs' namespace. Default: none.
 
         Raises:
-            ValueError: the cluster takes its users from a ConfigMap alone, or the role is of another account: IAM attaches policies only to
-                roles of its own (IAM API reference, AttachRolePolicy).
+            ValueError: the cluster takes its users from a ConfigMap alone, or IAM attaches no policy, as the role is of another account.
         """
         stack = Stack.of(self)
-        accounts = (role.principal_account or "", stack.account)
-        if not any(map(unresolved, accounts)) and len({*accounts, ""}) > 2:
+        theirs = role.principal_account
+        if theirs and theirs != stack.account and not unresolved([theirs, stack.account]):
             raise ValueError(
-                f"{self.node.path}: grant_submit: {role.role_name} is of account {accounts[0]}, and gets no policy from {accounts[1]}. "
-                f"Fix: make a role in {accounts[1]} that it may assume, and grant to that one"
+                f"{self.node.path}: grant_submit: {role.role_name} is of account {theirs}, and gets no policy from {stack.account}. "
+                f"Fix: make a role in {stack.account} that it may assume, and grant to that one"
             )
         # the role's own name, and not its path: a stack that moves keeps it
         key = digest(json.dumps(stack.resolve(role.role_arn)))

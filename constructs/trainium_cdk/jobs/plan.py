@@ -17,6 +17,7 @@ from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
 from trainium_cdk.jobs.models import StageName as StageName
+from trainium_cdk.text import join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Stack
@@ -266,7 +267,7 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
 
     kind = Catalog.load().instances.get(fleet.instance_type)
     if kind is None or job.lnc not in kind.lnc:
-        can = f"runs with {or_list(list(kind.lnc))}" if kind else "is not in the catalogue"
+        can = f"runs with {join_words(kind.lnc, 'or')}" if kind else "is not in the catalogue"
         raise JobError(f"lnc is {job.lnc}, but {fleet.instance_type} of queue {fleet.queue} {can}. Remove it")
     cores = kind.logical_cores(job.lnc)
     if cluster.containers and cores != fleet.cores:
@@ -275,11 +276,6 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
             f"to pods. Deploy the node group with `lnc: {job.lnc}`"
         )
     return fleet.model_copy(update={"lnc": job.lnc, "cores": cores})
-
-
-def or_list(numbers: list[int]) -> str:
-    texts = [str(n) for n in numbers]
-    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
 
 
 def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:

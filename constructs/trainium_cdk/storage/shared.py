@@ -107,8 +107,7 @@ class TrnStorage(Checked):
         Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`. Of an existing file
         system without `security_group` no rule is added, and the synthesis warns.
         """
-        self._warn_of_closed()
-        return self._connections
+        return self._opened()
 
     def allow_clients(self, clients: ec2.IConnectable) -> None:
         """Let clients use all file systems. The rules are in the clients' stack, which may be another one.
@@ -116,14 +115,14 @@ class TrnStorage(Checked):
         Example:
             storage.allow_clients(instance)
         """
-        self._warn_of_closed()
-        self._connections.allow_clients(clients)
+        self._opened().allow_clients(clients)
 
-    def _warn_of_closed(self) -> None:
-        """Warn of file systems that the call does not open."""
+    def _opened(self) -> ServerConnections:
+        """Its connections. Warns of file systems that they do not open."""
         for id in self._closed:
             text = f"{id} gets no rule, as its security group is not known. Fix: give security_group beside its id"
             Annotations.of(self).add_warning_v2(f"trn:storage-without-group-{id}", text)
+        return self._connections
 
     @property
     def has_lustre(self) -> bool:
