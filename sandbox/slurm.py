@@ -411,16 +411,11 @@ class LocalSlurm:
         def added() -> bool:
             nonlocal why
             done = subprocess.run(manager, env=conf, capture_output=True, text=True, check=False)
-            why = done.stderr.strip()
+            why = f"{done.stderr.strip()} ({slurm_accounting.DEBIAN_13})"
             return done.returncode == 0
 
         if not processes.wait_until(added, timeout, pause=0.1):
-            known = (
-                "Debian 13's slurmdbd ends with that system's libmariadb3: use Debian 12 or Ubuntu, or no accounting"
-            )
-            raise SlurmFailed(
-                f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')} | {known}"
-            )
+            raise SlurmFailed(f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')}")
 
     def _wait_until_idle(self, timeout: float) -> None:
         names = set(self._state["nodes"])
