@@ -393,6 +393,22 @@ def test_who_may_submit() -> None:
     assert assuming["Roles"] == ["one"]
 
 
+def test_a_role_of_another_account_gets_no_policy_of_a_role_with_its_name_here() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        mine, storage = cluster(scope, within=within, kubectl=True), TrnStorage(scope, "S", vpc=within)
+        training = TrnEks(scope, "Trn", cluster=mine, storage=storage, queues=[TeamQueue(namespace="speech")])
+        people = iam.Role.from_role_arn(scope, "People", "arn:aws:iam::444455556666:role/People")
+        for team in (None, "speech"):
+            with pytest.raises(ValueError, match=r"People is of account 444455556666, .* make a role in 111122223333"):
+                training.grant_submit(people, team=team)
+        training.grant_submit(iam.Role(scope, "Own", assumed_by=people))  # as the message says
+
+    found = template(build)
+    [[role]] = (p["Roles"] for p in properties(found, "IAM::ManagedPolicy") if "DescribeStacks" in str(p))
+    assert "444455556666" in str(resources(found, "IAM::Role")[role["Ref"]])
+
+
 def test_one_principal_is_one_access_entry() -> None:
     """However often it is granted, and by whatever construct: EKS refuses a second entry."""
     arn = "arn:aws:iam::111122223333:role/Lead"

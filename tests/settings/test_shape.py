@@ -82,6 +82,21 @@ catalog:
     assert settings.Environment().catalog.instance("trn1.32xlarge").max_pods == 247
 
 
+def test_a_line_of_slurm_conf_becomes_a_line_of_ours() -> None:
+    """As the message says."""
+    written = "PartitionName=all Nodes=compute1-dy-trn-[1-2] PriorityTier=10"
+    with pytest.raises(settings.SettingsError) as refused:
+        settings.parse(f'pcluster: {{slurm_settings: ["{written}"]}}')
+    advice = refused.value.problems[0].fix.removeprefix("write ")
+    [line] = settings.parse(f"pcluster: {{slurm_settings: [{advice}]}}").pcluster.slurm_settings
+    assert " ".join(f"{name}={value}" for name, value in line.items()) == written
+
+
+def test_a_user_may_have_a_dot() -> None:
+    [user] = settings.parse("pcs: {users: [{name: jane.doe, uid: 2001}]}").pcs.users
+    assert user.name == "jane.doe"
+
+
 def test_numbers_of_any_size_are_shown() -> None:
     """Data that did not come from a file."""
     for data in ({"account": 1 << 100_000}, {"tags": {"a": 1 << 100_000}}, {"nodes": 1 << 100_000}):

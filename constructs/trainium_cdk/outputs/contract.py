@@ -79,11 +79,13 @@ class Fleet(BaseModel):
     """Instances of one UltraServer; 0 = in none."""
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
+    home: str = ""
+    """The queue that these nodes are named after, where `queue` is a partition of your own with nodes of others; else empty."""
 
     @property
     def text(self) -> str:
-        """Its output. Only that of a capacity block has `reservation`."""
-        return self.model_dump_json(exclude=None if self.reservation else {"reservation"})
+        """Its output. Only that of a capacity block has `reservation`, and only that of your own partition `home`."""
+        return self.model_dump_json(exclude={name for name in ("reservation", "home") if not getattr(self, name)})
 
 
 def block_of(capacity_type: str, reservation: str | None) -> str:

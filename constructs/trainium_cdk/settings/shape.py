@@ -89,6 +89,9 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(model, key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
+            pairs = [pair.split("=", 1) for pair in value.split()] if isinstance(value, str) else []
+            if pairs and all(len(pair) == 2 and '"' not in pair[1] for pair in pairs):  # a line of slurm.conf
+                fix = "write {" + ", ".join(f'{name}: "{given}"' for name, given in pairs) + "}"
             fix += ", or null for none" if may_be_none(model, key) else ""
             return Problem(key, value, "this is a section, not a value", fix)
         case "tuple_type":
