@@ -57,11 +57,11 @@ class SettingsError(TrnError, ValueError):
         super().__init__("\n".join(source.describe(p) for p in self.problems))
 
 
-def similar(name: str, choices: Sequence[str]) -> str | None:
-    """The known name that was probably meant."""
+def similar(name: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """The known name that was probably meant. The cutoff is difflib's."""
     import difflib  # slow, and seldom needed
 
-    return next(iter(difflib.get_close_matches(name, choices, n=1)), None)
+    return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=cutoff)), None)
 
 
 def meant_one_of(close: Sequence[str]) -> str:

@@ -39,9 +39,10 @@ def problems_of(
 
 
 def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
+    """A list whose only item is wrong is also reported as too short, and a default that depends on a wrong value as not made."""
     above = {e["loc"][:end] for e in details for end in range(len(e["loc"]))}
-    return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
+    unmade = "default_factory_not_called"
+    return [e for e in details if e["type"] != unmade and not (e["type"] == "too_short" and e["loc"] in above)]
 
 
 def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[BaseModel]) -> list[Problem]:
@@ -55,8 +56,8 @@ def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[B
 def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, model: type[BaseModel]) -> Problem:
     context = error.get("ctx", {})
     last = key[-1] if key else "it"
+    after = "the dash" if isinstance(last, int) else f"`{last}:`"
     if value is None:
-        after = "the dash" if isinstance(last, int) else f"`{last}:`"
         return Problem(key, "(nothing)", "it has no value", f"write a value after {after}, or remove the line")
     match error["type"]:
         case "trn":
@@ -65,6 +66,8 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, "this key does not exist", fix_of_unknown(model, key[:-1], str(last)))
         case "missing":
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
+        case "literal_error" if isinstance(value, str) and value in context["expected"].replace(" or ", ", ").split(", "):
+            return Problem(key, value, "read as text, not as a number", f"remove the quotes: {value}")
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
         case text.MISMATCH if isinstance(value, str) and is_placeholder(value):
@@ -85,6 +88,9 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             written = number or ("" if isinstance(value, float) else show(value))
             fix = f'put it in quotes: "{written}"' if written else "put the value in quotes"
             return Problem(key, number or value, f"read as {_READ_AS[type(value)]}, not as text", fix)
+        case "string_type" if isinstance(value, list | tuple | Mapping):
+            only = f': "{show(value[0])}"' if isinstance(value, list) and len(value) == 1 else ""
+            return Problem(key, _shown(value), "this is text, not a list or a section", f"write it after {after}{only}")
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(model, key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
@@ -123,7 +129,9 @@ def _within(kind: str, context: Mapping[str, Any]) -> str:
         case "string_too_short":
             return f"write at least {counted(context['min_length'], 'character')}"
         case "int_type" | "int_parsing" | "int_from_float":
-            return "write a whole number"
+            return "write a whole number, without a unit"
+        case "float_type" | "float_parsing" | "finite_number":
+            return "write a number, without a unit"
         case "bool_type" | "bool_parsing":
             return "write true or false"
     return "give a value of this kind"
