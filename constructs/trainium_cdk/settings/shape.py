@@ -66,7 +66,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, "this key does not exist", fix_of_unknown(model, key[:-1], str(last)))
         case "missing":
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
-        case "literal_error" if isinstance(value, str) and value in context["expected"].replace(" or ", ", ").split(", "):
+        case "literal_error" if f" {value}," in f" {context['expected'].replace(' or', ',')},":
             return Problem(key, value, "read as text, not as a number", f"remove the quotes: {value}")
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
