@@ -185,8 +185,8 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except SystemExit as e:
-        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1
-            raise SystemExit(0) from None
+        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1, that of a failure
+            raise SystemExit(128 + signal.SIGPIPE) from None
         raise
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
@@ -204,7 +204,7 @@ def _say(text: str) -> None:
 
 
 def _flush() -> None:
-    """A closed pipe (`trn list | head`) is not an error."""
+    """A pipe that is closed after the command has ended (`trn list | head`) is not an error."""
     try:
         sys.stdout.flush()
     except OSError as e:
