@@ -110,11 +110,16 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, f"it has {context['actual_length']} items, and may have {most}", "remove some")
         case _:
             message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            return Problem(key, _shown(value), message[:1].lower() + message[1:], _within(error["type"], context))
+            return Problem(
+                key,
+                _shown(value),
+                message[:1].lower() + message[1:],
+                fix_of_value(error["type"], context) or "give a value of this kind",
+            )
 
 
-def _within(kind: str, context: Mapping[str, Any]) -> str:
-    """The fix for a number outside its range, a text of the wrong length, or a value of another type."""
+def fix_of_value(kind: str, context: Mapping[str, Any]) -> str:
+    """The fix for a number outside its range, a text of the wrong length, or a value of another type; empty for other errors."""
     match kind:
         case "less_than_equal":
             return f"write {context['le']} or less"
@@ -134,7 +139,7 @@ def _within(kind: str, context: Mapping[str, Any]) -> str:
             return "write a number, without a unit"
         case "bool_type" | "bool_parsing":
             return "write true or false"
-    return "give a value of this kind"
+    return ""
 
 
 def _shown(value: Any) -> Any:
