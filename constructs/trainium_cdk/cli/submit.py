@@ -93,7 +93,7 @@ def check_kind(command: Any, words: Sequence[str]) -> None:
     named = next(
         (word for word in (given.get("job"), *(given.get("args") or ())) if word and not word.startswith("-")), None
     )
-    if named and not given.get("as_module") and not given.get("workdir"):
+    if named and named != SCRIPT and not given.get("as_module") and not given.get("workdir"):
         _known(named)
 
 
@@ -463,8 +463,9 @@ def _known(job: str) -> None:
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte
         exists = False
     if not exists:
+        files = (one.name for one in Path().glob("*.[ps][yh]"))
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, or "
             "the path of a script"
         )
 

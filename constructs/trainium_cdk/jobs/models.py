@@ -494,7 +494,7 @@ def _describe(error: ValidationError, kind: type[Job]) -> str:
                 reason = "not in the right format"
                 if "on the cluster" in fix and str(found["input"]).startswith("s3://"):
                     reason, fix = "it is read from the cluster, not from S3", _copied(found["input"])
-            elif meant := similar(str(found["input"]), re.findall("'([^']+)'", found["msg"]), 0.8):
+            elif meant := similar(str(found["input"]).lower(), re.findall("'([^']+)'", found["msg"]), 0.8):
                 fix = f" Write {meant}"
             sentences.append(f"{key} is {shown(found['input'])}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")
