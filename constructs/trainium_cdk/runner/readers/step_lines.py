@@ -75,10 +75,10 @@ _NUMBERED = re.compile(r"[ \t]{1,3}[\d.]")
 """What follows a name: then it is no unit of the number before it."""
 _THOUSANDS = re.compile(r"[kKM](?![A-Za-z0-9])")
 _PARTS = re.compile(r"/| per ")
-_BAR = re.compile(r"%\|[^|\r\n]{0,400}\|")
-"""A progress bar, which may have digits in it."""
+_BAR = re.compile(r"\d{0,3}%\|[^|\r\n]{0,400}\|")
+"""A progress bar, which may have digits in it. Its title may be the word step: its percentage is no step."""
 _OF_TRAINING = re.compile(
-    r"[^\w\[]{0,20}\d{1,3}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}\d{1,3}%\|\|",
+    r"[^\w\[]{0,20}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}%\|\|",
     re.IGNORECASE,
 )
 """A progress bar of a training: its title says so, or it has none."""
@@ -87,6 +87,8 @@ _OF_ITEMS = re.compile(rf"%\|\|.{{0,80}}[,\[] {{0,3}}(?:[\d.]{{1,12}}[kMGT]?|\?)
 """The rate of a bar that counts bytes, files or examples, as those of downloads and of the library `datasets` do."""
 _LABELS = re.compile(r"^ {0,6}(?:\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?", re.IGNORECASE)
 """The node and the worker before a line: no title of a bar."""
+_OF_EPOCHS = re.compile(r"\W{0,9}epochs?\W{0,9}%\|\|", re.IGNORECASE)
+"""A bar of epochs above those of their steps. It counts the epochs that have ended, so those of its steps begin at 0."""
 _TITLED = re.compile(r"[^%]{0,80}[A-Za-z][^%]{0,80}%\|\|")
 _VALIDATION = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|(?P<test>test|testing)|sanity|predicting)(?![\w/.\-])",
@@ -335,6 +337,8 @@ def _line(numbers: list[_Named], text: str) -> StepLine | None:
     )
     if form == "bar" and loss is None:
         text = _LABELS.sub("", text)
+        if _OF_EPOCHS.match(text) and not others:
+            return StepLine(None, (), "title", at.step, at.total, 0)
         form = "progress" if _OF_TRAINING.match(text) and not _OF_ITEMS.search(text) else ""
         if form and total == at.step and _TITLED.match(text):
             form = "ended"
