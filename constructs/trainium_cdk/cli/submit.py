@@ -279,7 +279,8 @@ def submit(
         given["workdir"] = workdir
     if sweep:
         given["sweep"] = sweep
-    made = make(job, tuple(args or ()), given) if job else of_module(as_module or "", tuple(args or ()), given)
+    words = tuple(args or ())
+    made = make(job, words, given) if job is not None else of_module(as_module or "", words, given)
     _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
