@@ -211,7 +211,8 @@ def test_a_closed_pipe_ends_the_command(
         ["bash", "-c", f"set -o pipefail; {line}"],
         env={**env, "PATH": f"{TRN.parent}:{env['PATH']}"}, cwd=tmp_path, capture_output=True, timeout=900, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
+    # a command that had ended before its output was refused has its own code
+    assert done.returncode == 141 or (done.returncode == 0 and "-f" not in line), done.stderr.decode()
     for word in (b"Traceback", b"Exception ignored", b"Broken pipe", b"bug in trn"):
         assert word not in done.stderr, done.stderr.decode()
     assert not backend.status(talking).done

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,8 @@ COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in gr
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
 _WORDS = "trn.words"
 """Where the words of the command line are kept."""
+_TYPED = {"–": "--", "—": "--", "−": "-", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}
+"""What a shell reads, for what text editors make of it."""
 _ALSO = "Also: trn --version, trn --install-completion"
 
 
@@ -87,6 +90,9 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         ctx.meta[_WORDS] = args
+        of_editors = (word for word in takewhile("--".__ne__, args) if word[:1] in _TYPED)
+        if (word := next(of_editors, "")) and not ctx.resilient_parsing:
+            ctx.fail(f"{word} begins with {word[0]}, as text editors write it. Write {_TYPED[word[0]]}")
         if args[:1] == ["submit"]:
             from trainium_cdk.cli.submit import check_kind, command_of
 
@@ -114,7 +120,10 @@ class _Commands(TyperGroup):
 
             # Typer's message of a wrong type is pydantic's, which has no value
             if isinstance(e.__cause__, ValidationError):
-                e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
+                from trainium_cdk.settings.shape import fix_of_value
+
+                error = e.__cause__.errors()[0]
+                e.message = f"{error['input']!r}: {fix_of_value(error['type'], error.get('ctx', {})) or e.message}"
             raise TrnError(e.format_message()) from None
         except TyperException as e:
             if type(e).__name__ == "NoSuchOption":
@@ -185,8 +194,8 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except SystemExit as e:
-        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1
-            raise SystemExit(0) from None
+        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1, that of a failure
+            raise SystemExit(128 + signal.SIGPIPE) from None
         raise
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
@@ -204,7 +213,7 @@ def _say(text: str) -> None:
 
 
 def _flush() -> None:
-    """A closed pipe (`trn list | head`) is not an error."""
+    """A pipe that is closed after the command has ended (`trn list | head`) is not an error."""
     try:
         sys.stdout.flush()
     except OSError as e:

@@ -280,7 +280,7 @@ def submit(
     if sweep:
         given["sweep"] = sweep
     words = tuple(args or ())
-    made = of_module(as_module or "", words, given) if job is None else make(job, words, given)
+    made = make(job, words, given) if job is not None else of_module(as_module or "", words, given)
     _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
@@ -464,8 +464,9 @@ def _known(job: str) -> None:
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte
         exists = False
     if not exists:
+        files = (one.name for one in Path().glob("*.[ps][yh]"))
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, or "
             "the path of a script"
         )
 
