@@ -286,8 +286,9 @@ class Collector:
             self._raise(f"{found[1]}:", label, b"")
             self._keep(text)
         elif found := _FATAL.match(text):
-            self._raise(said := found[1] or found[2], label, b"")
-            self._keep(said)
+            fatal = found[1] or found[2]
+            self._raise(fatal, label, b"")
+            self._keep(fatal)
         elif (found := _LAUNCHED.search(text)) and self._launched is None:
             self._launched, self._worker = (self._tail + b"\n" + before)[-_TAIL:], {"exitcode": int(found[1])}
             self._keep(text)
