@@ -195,7 +195,6 @@ def test_a_stopped_wait_does_not_affect_the_job(
             "trn list --local --json | head -c 1",
             "trn status JOB --local | true",
             "trn submit bert-large --dry-run | head -n 1",
-            "trn show catalog | true",
             "trn show schema | head -n 1",
             "trn check --offline --environment ENVIRONMENT --json | true",
         ],

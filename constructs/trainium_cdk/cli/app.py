@@ -33,7 +33,7 @@ _GROUPS = {
         "check": ("check:check", "Check file, quotas, permissions, cost (--offline: the file)."),
         "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
         "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
-        "show": ("show:show", "Show the schema, the catalogue, a cluster, or its kubeconfig."),
+        "show": ("show:show", "Show the schema, a cluster, or its kubeconfig."),
     },
     "Run": {
         "submit": ("submit:submit", "Submit a script or a kind of job; --list shows the kinds."),
