@@ -186,7 +186,7 @@ HOSTILE = (
     "\u0661",
     "x" * 1000,
 )
-UNREAD = {"TrnContract", "TrnEngine", "NextStep"}
+UNREAD = {"TrnContract", "TrnEngine", "NextStep", "WhenDestroyed"}
 
 
 @pytest.mark.parametrize("good", [GOOD, EKS, PCS], ids=["slurm", "eks", "pcs"])
@@ -421,12 +421,30 @@ def test_each_output_says_what_it_is(file: Path) -> None:
         assert description.startswith("For the command trn: ") == value.startswith("{"), key
 
 
+@pytest.mark.parametrize(
+    ("engine", "on_destroy", "left"),
+    [
+        ("pcs", "delete", "nothing"),
+        ("pcs", "keep", "data, logs and keys, as on_destroy is keep"),
+        ("eks", "delete", "load balancers and volumes that your objects in Kubernetes have created"),
+        ("slurm", "keep", "share; data, logs and keys, as on_destroy is keep"),
+    ],
+)
+def test_the_last_output_names_what_the_cdk_leaves_and_the_command(engine: str, on_destroy: str, left: str) -> None:
+    key, (text, _) = list(outputs.next_step("TrnEksStack-mine", "us-east-2", engine, on_destroy).items())[-1]
+    command, _, leaves = text.partition(". Plain cdk destroy leaves ")
+    assert key > max(["Venv", "Users", *EKS, *PCS, *GOOD])
+    assert command == "trn destroy TrnEksStack-mine --region us-east-2"
+    assert leaves == left or (engine == "slurm" and leaves.endswith(left))
+    assert len(text) < 1024
+
+
 def test_the_next_step_is_a_command_that_nothing_reads() -> None:
     from typer.testing import CliRunner
 
     from trainium_cdk.cli.app import app
 
-    [(key, (command, description))] = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
+    (key, (command, description)), *_ = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
     env = settings.load(FOLDER / "trn1-2xlarge.yaml")
     assert outputs.parse("S", env.region, {**exported(env), key: command}) == outputs.parse(
         "S", env.region, exported(env)

@@ -47,12 +47,8 @@ READ_SECONDS = 10
 
 
 def patient(config: Any = None, service: str = "") -> Any:
-    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first.
-
-    Args:
-        service: name of the service. S3 keeps botocore's own time limits: urllib3 holds each piece of an upload to the time for connecting, and a
-            slow link takes longer.
-    """
+    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first. S3 keeps botocore's own time
+    limits: urllib3 holds each piece of an upload to the time for connecting, and a slow link takes longer."""
     from botocore.config import Config
 
     limits = {} if service == "s3" else {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
