@@ -38,37 +38,55 @@ def region(given: str | None = None) -> str | None:
     return given or os.environ.get("AWS_REGION") or None
 
 
-RETRIES = {"mode": "standard", "total_max_attempts": 8}
+RETRIES: dict[str, Any] = {"mode": "standard", "total_max_attempts": 8}
 """Botocore 1.44 pauses for 50 ms after the first failed attempt, and doubles that: up to 6 s in all. Its own three attempts end in half a second."""
 CONNECT_SECONDS = 2
 """Eight attempts at an endpoint that does not answer end within 25 s."""
+READ_SECONDS = 10
+"""Between two bytes of an answer. Two attempts at an endpoint that takes requests and never answers end within 25 s; botocore's own 60 s would last minutes."""
 
 
-def patient(config: Any = None) -> Any:
-    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first."""
+def patient(config: Any = None, service: str = "") -> Any:
+    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first. S3 keeps botocore's own time
+    limits: urllib3 holds each piece of an upload to the time for connecting, and a slow link takes longer."""
     from botocore.config import Config
 
-    defaults = Config(retries=RETRIES, connect_timeout=CONNECT_SECONDS)  # type: ignore[arg-type]
+    limits = {} if service == "s3" else {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
+    defaults = Config(retries=RETRIES, **limits)  # type: ignore[arg-type]
     return defaults.merge(config) if config else defaults
 
 
-def client(service: str, region_name: str | None = None, *, config: Any = None, **options: Any) -> Any:
-    """A client of a service, with the usual credentials.
+def _end_of_silence(attempts: int, caught_exception: Exception | None, **_: Any) -> None:
+    """Raise the error of a request without an answer: at the second attempt if it was sent, at the eighth if there was no connection."""
+    from botocore.exceptions import ReadTimeoutError
+
+    most = 2 if isinstance(caught_exception, ReadTimeoutError) else RETRIES["total_max_attempts"]
+    if caught_exception and attempts >= most:
+        raise caught_exception
+
+
+def client(
+    service: str, region_name: str | None = None, *, config: Any = None, session: Any = None, **options: Any
+) -> Any:
+    """A client of a service.
 
     Args:
         region_name: region; default: as of `region`, else the configuration's.
         config: as of `patient`.
+        session: a `boto3.Session`; default: boto3's own, with the usual credentials.
         options: more of `boto3.client`.
     """
     import boto3
 
-    make: Any = boto3.client  # its types are of one service each
+    make: Any = (session or boto3).client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(region_name), config=patient(config), **options)
+        made = make(service, region_name=region(region_name), config=patient(config, service), **options)
+    made.meta.events.register("needs-retry", _end_of_silence)
+    return made
 
 
 def clients(region_name: str | None) -> Callable[[str], Any]:
-    """Service name -> client, each created once. They try again for long: for commands that change or read a whole stack."""
+    """Service name -> client, each created once. They try again for long where AWS throttles: for commands that change or read a whole stack."""
     from botocore.config import Config
 
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})

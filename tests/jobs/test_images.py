@@ -146,10 +146,8 @@ def test_a_build_that_runs_is_followed(
         batch_get_builds=batch_get_builds,
         start_build=lambda **_: started.append("p:new") or {"build": {"id": "p:new"}},
     )
-    real = boto3.client
-    monkeypatch.setattr(
-        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
-    )
+    real = images.client
+    monkeypatch.setattr(images, "client", lambda name, *given: codebuild if name == "codebuild" else real(name, *given))
     said: list[str] = []
     made = images.build(cluster, source, tag, say=said.append, log=said.append, sleep=lambda _: None)
     assert made.built
@@ -171,10 +169,8 @@ def test_a_build_that_cannot_be_followed_goes_on(
         batch_get_builds=unreachable,
         start_build=lambda **_: {"build": {"id": "p:1"}},
     )
-    real = boto3.client
-    monkeypatch.setattr(
-        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
-    )
+    real = images.client
+    monkeypatch.setattr(images, "client", lambda name, *given: codebuild if name == "codebuild" else real(name, *given))
     with pytest.raises(TransportError, match="p:1 goes on: run the same command again to follow it"):
         images.build(cluster, images.pack(folder), "cut", say=lambda _: None)
 
