@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -64,7 +65,33 @@ def client(service: str, region_name: str | None = None, *, config: Any = None, 
 
     make: Any = boto3.client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(region_name), config=patient(config), **options)
+        return refusing_pages(make(service, region_name=region(region_name), config=patient(config), **options))
+
+
+def refusing_pages(client: Any) -> Any:
+    """Return a client for which a web page in place of AWS's answer is an error. Botocore reads one as an answer with nothing in it."""
+    client.meta.events.register_first("before-parse.*.*", _refuse_page)
+    return client
+
+
+def _refuse_page(operation_model: Any, response_dict: Any, **_: object) -> None:
+    body, status = (
+        response_dict["body"],
+        response_dict["status_code"],
+    )  # of an object that is read as a stream, no bytes
+    if (
+        status < 500
+        and isinstance(body, bytes)
+        and re.match(rb"\s*<(!doctype html|html|head)\b", body[:300], re.IGNORECASE)
+    ):
+        from botocore.exceptions import ClientError
+
+        text = re.sub(r"\s+|<[^>]*>", " ", body[:4000].decode(errors="replace"))
+        said = "".join(filter(str.isprintable, " ".join(text.split())))[:_PAGE]
+        message = (
+            f"the answer is not AWS's: a proxy, or a page to sign in? Status {status}, {len(body):,} bytes: {said}"
+        )
+        raise ClientError({"Error": {"Code": "NotAws", "Message": message}}, operation_model.name)
 
 
 def clients(region_name: str | None) -> Callable[[str], Any]:
@@ -75,6 +102,8 @@ def clients(region_name: str | None) -> Callable[[str], Any]:
     return cache(lambda service: client(service, region_name, config=patient))
 
 
+_PAGE, _MOST = 300, 3000
+"""Characters of a page, and of an error's message: AWS's longest is an encoded one of a denied call, which people decode."""
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
@@ -116,7 +145,7 @@ def code_and_message(error: Exception) -> tuple[str, str]:
     """The service's error code and message; empty strings if there was no response."""
     response: Any = getattr(error, "response", None)
     details: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
-    return str(details.get("Code", "")), str(details.get("Message", ""))
+    return str(details.get("Code", "")), str(details.get("Message", ""))[:_MOST]
 
 
 def credentials_error(error: Exception) -> str:
@@ -149,7 +178,7 @@ def aws_errors_as(error: type[TrnError], what: str) -> Iterator[None]:
 def describe_error(error: Exception) -> str:
     """The message of a boto3 error, with the fix if it is known."""
     if code_and_message(error)[0]:
-        return credentials_error(error) or str(error)
+        return credentials_error(error) or str(error)[:_MOST]
     if type(error).__name__ == "NoRegionError":
         return "no AWS region is set. Give --region, or set AWS_REGION"
     return f"{str(error).rstrip('.')}. Check your AWS credentials, region and network"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from trainium_cdk._aws import code_and_message, credentials_error
+from trainium_cdk._aws import code_and_message, credentials_error, refusing_pages
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 OPERATIONS: dict[str, tuple[str, str]] = {
@@ -174,7 +174,8 @@ class Aws:
                     "retries": {"mode": "adaptive", "total_max_attempts": ATTEMPTS},
                 }
                 config: Any = Config(**(QUICK if self._quick else patient))  # type: ignore[arg-type]
-                self._clients[service, region] = self._session.client(service, region_name=region, config=config)
+                made = self._session.client(service, region_name=region, config=config)
+                self._clients[service, region] = refusing_pages(made)
             return self._clients[service, region]
 
 
