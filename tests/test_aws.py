@@ -73,7 +73,7 @@ def test_a_page_in_place_of_an_answer_is_named(
     with pytest.raises(ClientError) as caught:
         getattr(client(service, "us-east-1"), operation)()
     described = describe_error(caught.value)
-    assert "the answer is not AWS's: a proxy, or a page to sign in? Status " in described
+    assert "the answer is not AWS's: a proxy, or a page to sign in? It has 2" in described
     assert "Sign in to the guest network" in described
     assert len(described) < 600
 

@@ -75,22 +75,12 @@ def refusing_pages(client: Any) -> Any:
 
 
 def _refuse_page(operation_model: Any, response_dict: Any, **_: object) -> None:
-    body, status = (
-        response_dict["body"],
-        response_dict["status_code"],
-    )  # of an object that is read as a stream, no bytes
-    if (
-        status < 500
-        and isinstance(body, bytes)
-        and re.match(rb"\s*<(!doctype html|html|head)\b", body[:300], re.IGNORECASE)
-    ):
+    body = response_dict["body"]  # of an object that is read as a stream, no bytes
+    if response_dict["status_code"] < 500 and isinstance(body, bytes) and _PAGE.match(body):
         from botocore.exceptions import ClientError
 
-        text = re.sub(r"\s+|<[^>]*>", " ", body[:4000].decode(errors="replace"))
-        said = "".join(filter(str.isprintable, " ".join(text.split())))[:_PAGE]
-        message = (
-            f"the answer is not AWS's: a proxy, or a page to sign in? Status {status}, {len(body):,} bytes: {said}"
-        )
+        said = " ".join(re.sub(r"<[^>]*>", " ", body[:4000].decode(errors="replace")).split())[:300]
+        message = f"the answer is not AWS's: a proxy, or a page to sign in? It has {len(body):,} bytes: {said}"
         raise ClientError({"Error": {"Code": "NotAws", "Message": message}}, operation_model.name)
 
 
@@ -102,8 +92,8 @@ def clients(region_name: str | None) -> Callable[[str], Any]:
     return cache(lambda service: client(service, region_name, config=patient))
 
 
-_PAGE, _MOST = 300, 3000
-"""Characters of a page, and of an error's message: AWS's longest is an encoded one of a denied call, which people decode."""
+_PAGE = re.compile(rb"\s*<(!doctype html|html|head)\b", re.IGNORECASE)
+_MOST = 3000  # characters of a message: the longest is an encoded one of a denied call, which people decode
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"

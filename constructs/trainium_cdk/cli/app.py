@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-_MOST = 1000
-"""Characters of an error that nobody expected."""
 _GROUPS = {
     "Set up": {
         "init": ("init:init", "Write environment.yaml and its CDK app, by questions or options."),
@@ -233,6 +231,6 @@ def _paragraph(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
         return f"the output cannot be written: {error.strerror}. The command itself is not undone"
     return (
-        f"this is a bug in trn: {type(error).__name__}: {str(error)[:_MOST]}. Please report it, with the output of the "
+        f"this is a bug in trn: {type(error).__name__}: {str(error)[:1000]}. Please report it, with the output of the "
         "same command under TRN_DEBUG=1"
     )

@@ -166,8 +166,9 @@ def _is_foreign(data: bytes) -> bool:
         named[name.lower()].add(value.lower())
     hosts, origins, sites = named.values()
     own = {b"http://" + host for host in hosts} | ({b"null"} if sites == {b"same-origin"} else set())
-    too_long = not end and len(data) >= _PIECE
-    return too_long or not (all(map(_LOCAL.fullmatch, hosts)) and origins <= own and sites <= {b"same-origin", b"none"})
+    return (not end and len(data) >= _PIECE) or not (
+        all(map(_LOCAL.fullmatch, hosts)) and origins <= own and sites <= {b"same-origin", b"none"}
+    )
 
 
 def _refuse(here: socket.socket) -> None:

@@ -122,8 +122,8 @@ def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
 def _describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, asked: jobs.Asked) -> JobStatus:
     """The status of a job. If it has ended, its variables are deleted: its batch script could not, if it was killed."""
     found = jobs.describe(cluster, id, submission, asked)
-    here = submission and submission.cluster in ("", cluster.identity)
-    if here and all(stage.state not in (*ACTIVE, "UNKNOWN") for stage in (*found.stages, *found.members)):
+    ended = all(stage.state not in (*ACTIVE, "UNKNOWN") for stage in (*found.stages, *found.members))
+    if ended and submission and submission.cluster in ("", cluster.identity):
         layout.forget_variables(cluster.jobs / id)
     return found
 
