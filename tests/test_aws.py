@@ -9,8 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 from botocore.exceptions import ClientError
+from botocore.stub import Stubber
 
 from trainium_cdk._aws import client, describe_error
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.slurm import instances
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
 
@@ -32,6 +35,22 @@ def test_errors_have_a_fix(code: str, message: str, begin: str) -> None:
     described = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
     assert described.startswith(begin)
     assert message.rstrip(".") in described
+
+
+def test_ec2_says_of_expired_credentials_that_the_request_has_expired() -> None:
+    error = ClientError({"Error": {"Code": "RequestExpired", "Message": "Request has expired."}}, "DescribeInstances")
+    assert describe_error(error).endswith("If it is right, these credentials have expired: renew them")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired"])
+def test_credentials_that_expire_before_the_head_node_is_looked_up(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stubbed = Stubber(client("ec2", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b"))
+    stubbed.add_client_error("describe_instances", code, "The security token included in the request is expired")
+    stubbed.activate()
+    monkeypatch.setattr(instances, "client", lambda *_: stubbed.client)
+    with pytest.raises(TransportError, match=r"cannot look up the head node: .* expired.*[Rr]enew them") as caught:
+        instances.find("us-east-1", "the head node", {})
+    assert not caught.value.again
 
 
 def test_a_message_is_cut() -> None:

@@ -143,7 +143,9 @@ def credentials_error(error: Exception) -> str:
     code, message = code_and_message(error)
     reason = message.rstrip(".") or code
     if code in WRONG_TIME or message.startswith(("Signature expired", "Signature not yet current")):
-        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again"
+        # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+        also = ". If it is right, these credentials have expired: renew them" if code == "RequestExpired" else ""
+        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again{also}"
     if code not in UNKNOWN_CALLER:
         return ""
     return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"

@@ -14,8 +14,7 @@ from .. import files
 from ..errors import Refused
 from ..requests import Cluster
 
-_BLOCK, _MOST = 1 << 16, 1 << 24
-"""Bytes that are read at once, and those of a log's end in which its last lines are looked for."""
+_BLOCK, _MOST = 1 << 16, 1 << 24  # bytes that are read at once, and of a log's end in which last lines are looked for
 
 
 def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
