@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from botocore.stub import Stubber
 
 from trainium_cdk import _aws
 from trainium_cdk._aws import client, describe_error
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.slurm import instances
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
 
@@ -39,6 +42,74 @@ def test_errors_have_a_fix(code: str, message: str, begin: str) -> None:
     described = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
     assert described.startswith(begin)
     assert message.rstrip(".") in described
+
+
+def test_ec2_says_of_expired_credentials_that_the_request_has_expired() -> None:
+    error = ClientError({"Error": {"Code": "RequestExpired", "Message": "Request has expired."}}, "DescribeInstances")
+    assert describe_error(error).endswith("If it is right, these credentials have expired: renew them")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired"])
+def test_credentials_that_expire_before_the_head_node_is_looked_up(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stubbed = Stubber(client("ec2", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b"))
+    stubbed.add_client_error("describe_instances", code, "The security token included in the request is expired")
+    stubbed.activate()
+    monkeypatch.setattr(instances, "client", lambda *_: stubbed.client)
+    with pytest.raises(TransportError, match=r"cannot look up the head node: .* expired.*[Rr]enew them") as caught:
+        instances.find("us-east-1", "the head node", {})
+    assert not caught.value.again
+
+
+def test_a_message_is_cut() -> None:
+    assert len(describe_error(ClientError({"Error": {"Code": "Odd", "Message": "x" * 200_000}}, "ListQueues"))) < 4000
+
+
+@pytest.fixture(params=[200, 403])
+def page(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A proxy that answers each request with a page."""
+    body = b"<!DOCTYPE html>\n<html><body>" + b"<p>Sign in to the guest network" * 7000
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.send_response(request.param)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = answer  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [("cloudformation", "describe_stacks"), ("ec2", "describe_vpcs"), ("s3", "list_buckets"), ("ssm", "describe_parameters"), ("eks", "list_clusters")],
+)  # fmt: skip
+def test_a_page_in_place_of_an_answer_is_named(
+    service: str, operation: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": page}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClientError) as caught:
+        getattr(client(service, "us-east-1"), operation)()
+    described = describe_error(caught.value)
+    assert "the answer is not AWS's: a proxy, or a page to sign in? It has 2" in described
+    assert "Sign in to the guest network" in described
+    assert len(described) < 600
+
+
+@pytest.mark.parametrize("page", [200], indirect=True)
+def test_an_object_that_is_a_page_is_read(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": page}.items():
+        monkeypatch.setenv(name, value)
+    found = client("s3", "us-east-1").get_object(Bucket="bucket", Key="report.html")["Body"].read()
+    assert found.startswith(b"<!DOCTYPE html>")
 
 
 STACKS = b"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"><DescribeStacksResult><Stacks>

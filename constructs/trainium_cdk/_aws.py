@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -82,7 +83,19 @@ def client(
     with _ONE_AT_A_TIME:
         made = make(service, region_name=region(region_name), config=patient(config, service), **options)
     made.meta.events.register("needs-retry", _end_of_silence)
+    made.meta.events.register_first("before-parse.*.*", _refuse_page)
     return made
+
+
+def _refuse_page(operation_model: Any, response_dict: Any, **_: object) -> None:
+    """Raise an error for a web page in place of AWS's answer. Botocore reads one as an answer with nothing in it."""
+    body = response_dict["body"]  # of an object that is read as a stream, no bytes
+    if response_dict["status_code"] < 500 and isinstance(body, bytes) and _PAGE.match(body):
+        from botocore.exceptions import ClientError
+
+        said = " ".join(re.sub(r"<[^>]*>", " ", body[:4000].decode(errors="replace")).split())[:300]
+        message = f"the answer is not AWS's: a proxy, or a page to sign in? It has {len(body):,} bytes: {said}"
+        raise ClientError({"Error": {"Code": "NotAws", "Message": message}}, operation_model.name)
 
 
 def clients(region_name: str | None) -> Callable[[str], Any]:
@@ -93,6 +106,8 @@ def clients(region_name: str | None) -> Callable[[str], Any]:
     return cache(lambda service: client(service, region_name, config=patient))
 
 
+_PAGE = re.compile(rb"\s*<(!doctype html|html|head)\b", re.IGNORECASE)
+_MOST = 3000  # characters of a message: the longest is an encoded one of a denied call, which people decode
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
@@ -134,7 +149,7 @@ def code_and_message(error: Exception) -> tuple[str, str]:
     """The service's error code and message; empty strings if there was no response."""
     response: Any = getattr(error, "response", None)
     details: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
-    return str(details.get("Code", "")), str(details.get("Message", ""))
+    return str(details.get("Code", "")), str(details.get("Message", ""))[:_MOST]
 
 
 def credentials_error(error: Exception) -> str:
@@ -142,7 +157,9 @@ def credentials_error(error: Exception) -> str:
     code, message = code_and_message(error)
     reason = message.rstrip(".") or code
     if code in WRONG_TIME or message.startswith(("Signature expired", "Signature not yet current")):
-        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again"
+        # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+        also = ". If it is right, these credentials have expired: renew them" if code == "RequestExpired" else ""
+        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again{also}"
     if code not in UNKNOWN_CALLER:
         return ""
     return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"
@@ -167,7 +184,7 @@ def aws_errors_as(error: type[TrnError], what: str) -> Iterator[None]:
 def describe_error(error: Exception) -> str:
     """The message of a boto3 error, with the fix if it is known."""
     if code_and_message(error)[0]:
-        return credentials_error(error) or str(error)
+        return credentials_error(error) or str(error)[:_MOST]
     if type(error).__name__ == "NoRegionError":
         return "no AWS region is set. Give --region, or set AWS_REGION"
     return f"{str(error).rstrip('.')}. Check your AWS credentials, region and network"

@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from botocore.hooks import HierarchicalEmitter
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
@@ -142,6 +143,7 @@ def test_a_build_that_runs_is_followed(
         return {"builds": [build(ids[0], states.pop(0), tag)]}
 
     codebuild = SimpleNamespace(
+        meta=SimpleNamespace(events=HierarchicalEmitter()),
         list_builds_for_project=lambda **_: {"ids": ["p:other", "p:same"]},
         batch_get_builds=batch_get_builds,
         start_build=lambda **_: started.append("p:new") or {"build": {"id": "p:new"}},
@@ -165,6 +167,7 @@ def test_a_build_that_cannot_be_followed_goes_on(
         raise EndpointConnectionError(endpoint_url="https://codebuild")
 
     codebuild = SimpleNamespace(
+        meta=SimpleNamespace(events=HierarchicalEmitter()),
         list_builds_for_project=lambda **_: {"ids": []},
         batch_get_builds=unreachable,
         start_build=lambda **_: {"build": {"id": "p:1"}},

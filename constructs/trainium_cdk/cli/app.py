@@ -240,6 +240,6 @@ def _paragraph(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
         return f"the output cannot be written: {error.strerror}. The command itself is not undone"
     return (
-        f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with the output of the "
+        f"this is a bug in trn: {type(error).__name__}: {str(error)[:1000]}. Please report it, with the output of the "
         "same command under TRN_DEBUG=1"
     )

@@ -56,7 +56,7 @@ def _value(found: re.Match[str], line: str) -> str:
     if given is None:
         if name not in os.environ:
             raise JobError(
-                f"{line}: {name} has no value, and is not set in your environment. Write {name}=VALUE, or set it"
+                f"{line} has a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"
             )
         return os.environ[name]
     if found["plain"] is not None:

@@ -208,7 +208,7 @@ def forget(job: Path, stage: str) -> None:
     """Remove the marks and failures of all earlier runs of a stage."""
     for name in _names(job / "state"):
         if name.startswith(f"{stage}.") and name != f"{stage}.json":
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # gone, or a folder that the job made
                 (job / "state" / name).unlink()
 
 

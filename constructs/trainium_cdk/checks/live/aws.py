@@ -173,7 +173,7 @@ class Aws:
             if (service, region) not in self._clients:
                 from botocore.config import Config
 
-                config: Any = Config(**(QUICK if self._quick else PATIENT))  # type: ignore[arg-type]
+                config: Any = Config(**(QUICK if self._quick else PATIENT))
                 self._clients[service, region] = client(service, region, config=config, session=self._session)
             return self._clients[service, region]
 
