@@ -52,9 +52,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
     rest = [f for f in cluster.queue(fleet.queue) if f not in alike]
-    same = [
-        f for f in rest if f.resource in {f.resource for f in alike}
-    ]  # of other queues, in a partition of one's own
+    same = [f for f in rest if f.resource in {f.resource for f in alike}]  # of other queues, in your own partition
     if job.nodes > 1 and (other := next((f for f in same if f.instance_type == fleet.instance_type), None)):
         raise JobError(
             f"nodes is {job.nodes}, but queue {fleet.queue} has {fleet.resource} of {fleet.home} and of {other.home}, which Slurm cannot tell "
