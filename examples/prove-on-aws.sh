@@ -54,7 +54,7 @@ deploy() {
 nccom() { JOB_ID=$(submit nccom) && finish "$JOB_ID" && within trn logs "$JOB_ID" --tail 5; }
 train() {
   TRAINING=$(submit "${JOB[@]}")
-  until within trn logs "$TRAINING" --metrics --tail 1 | grep -qE '"step": [0-9]{3}'; do
+  until within trn logs "$TRAINING" --metrics --tail 1 | grep -E '"step": [0-9]{3}' >/dev/null; do
     [[ $(within trn status "$TRAINING" --json) != *'"done": true'* ]] || { finish "$TRAINING" && say "it ended before step 100"; return 1; }
     within sleep 5
   done

@@ -10,6 +10,7 @@ the same time must not have the same `--cacheset`.
 
 # ruff: noqa: UP006, UP035, UP045  TorchX reads the types of the arguments, and supports only these
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Dict, Optional
@@ -37,7 +38,7 @@ def train(
         cluster: file with the output of `trn show cluster`.
         script: training script, as the image has it.
         script_args: its arguments, in one string.
-        name: of the job.
+        name: of the job: at most 38 characters, or 36 with more than 10 nodes.
         image: container image. Default: the cluster's.
         nnodes: nodes.
         instance_type: one of the cluster's. Default: its first.
@@ -54,6 +55,15 @@ def train(
     most = fleets[kind]["nodes"] if fleets[kind]["efa"] else 1  # several nodes need EFA
     if nnodes > most:
         raise ValueError(f"nnodes is {nnodes}, but jobs of this cluster can have at most {most} of {kind}")
+    if not re.fullmatch(
+        r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?", name
+    ):  # a label of its pods, and the name of a Service
+        raise ValueError(f"name is {name!r}. Give letters, digits, - _ and ., with a letter first and no sign last")
+    # TorchX adds up to 15 characters (schedulers/ids.py), and Volcano the task: a pod's name is its host's, of at most 63
+    longest = 63 - 15 - len(f"-train-{nnodes - 1}-{nnodes - 1}")
+    if len(name) > longest:
+        fits = name[:longest].rstrip("._-")
+        raise ValueError(f"name has {len(name)} characters, and TorchX makes it longer. Give at most {longest}: {fits}")
     if not (image or known["image"]):
         raise ValueError("no image. Give one as --image")
     wanted = known["pods"][kind]["resources"]

@@ -1,4 +1,5 @@
-"""The process that `guard` starts: it stops what still runs once the process beside it has ended."""
+"""The process that `guard` starts: it stops what still runs once the process beside it has ended. It imports everything at its start: the
+folder of its source may be deleted until then."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ import json
 import sys
 from pathlib import Path
 
-from sandbox import processes
+from sandbox import processes, supervisor
 from sandbox.guard import Kind
+from sandbox.kubernetes import LocalKubernetes
+from sandbox.local_aws import LocalAws
+from sandbox.slurm import LocalSlurm
 
 
 def main() -> None:
@@ -17,27 +21,21 @@ def main() -> None:
     for line in sys.stdin:
         kind, directory, wanted = json.loads(line)
         watched[kind, directory] = wanted
-    from sandbox import supervisor  # only now: most of these processes stop nothing
-    from sandbox.kubernetes import KubernetesFailed, LocalKubernetes
-    from sandbox.local_aws import LocalAws, SandboxError
-    from sandbox.slurm import LocalSlurm
-    from sandbox.slurm_layout import SlurmFailed
-
-    def stop(kind: Kind, directory: Path) -> None:
-        if kind != "aws":
-            (LocalSlurm if kind == "slurm" else LocalKubernetes).open(directory).stop()
-            return
-        aws = LocalAws.attach(directory)
-        supervisor.end(directory)
-        if aws:
-            aws.stop()
-
     for (kind, directory), wanted in watched.items():
         if wanted:
-            # it was stopped, or half of it is gone
-            with contextlib.suppress(SlurmFailed, KubernetesFailed, SandboxError, OSError, ValueError):
+            with contextlib.suppress(Exception):  # it was stopped, or half of it, or of this program, is gone
                 stop(kind, Path(directory))
             processes.stop_all(marked(directory))
+
+
+def stop(kind: Kind, directory: Path) -> None:
+    if kind != "aws":
+        (LocalSlurm if kind == "slurm" else LocalKubernetes).open(directory).stop()
+        return
+    aws = LocalAws.attach(directory)
+    supervisor.end(directory)
+    if aws:
+        aws.stop()
 
 
 def marked(directory: str) -> list[processes.Started]:

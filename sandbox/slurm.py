@@ -411,7 +411,7 @@ class LocalSlurm:
         def added() -> bool:
             nonlocal why
             done = subprocess.run(manager, env=conf, capture_output=True, text=True, check=False)
-            why = done.stderr.strip()
+            why = f"{done.stderr.strip()} ({slurm_accounting.DEBIAN_13})"
             return done.returncode == 0
 
         if not processes.wait_until(added, timeout, pause=0.1):

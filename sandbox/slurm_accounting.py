@@ -13,6 +13,7 @@ from pathlib import Path
 from sandbox import paths, slurm_packages
 from sandbox.slurm_packages import ACCOUNTING, which
 
+DEBIAN_13 = "Debian 13's slurmdbd ends with that system's libmariadb3: use Debian 12 or Ubuntu, or no accounting"
 _DATABASE = "slurm_acct_db"
 _SMALL = (
     "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0", "--performance-schema=off",

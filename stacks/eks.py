@@ -188,7 +188,11 @@ class TrnEksStack(Stack):
                 "Kubernetes objects that were taken out, but stay for now, and why; - if none",
             )
         }
-        for key, (value, description) in {**outputs, **left, **next_step(self.stack_name, environment.region)}.items():
+        for key, (value, description) in {
+            **outputs,
+            **left,
+            **next_step(self.stack_name, environment.region, "eks", on_destroy),
+        }.items():
             CfnOutput(self, key, value=value, description=description)
 
 

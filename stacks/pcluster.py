@@ -104,7 +104,7 @@ class TrnPclusterStack(Stack):
         for key, (value, description) in {
             **outputs,
             **_ways_in(cluster),
-            **next_step(self.stack_name, environment.region),
+            **next_step(self.stack_name, environment.region, "slurm", on_destroy),
         }.items():
             CfnOutput(self, key, value=value, description=description)
 

@@ -90,5 +90,8 @@ class TrnPcsStack(Stack):
             bucket=bucket.bucket_name,
             registry_uri=registry.uri if registry else "",
         )
-        for key, (value, description) in {**outputs, **next_step(self.stack_name, environment.region)}.items():
+        for key, (value, description) in {
+            **outputs,
+            **next_step(self.stack_name, environment.region, "pcs", on_destroy),
+        }.items():
             CfnOutput(self, key, value=value, description=description)

@@ -124,7 +124,8 @@ def test_the_environment_is_the_one_that_trn_uses(
     [stack] = (s for s in made.node.children if isinstance(s, cdk.Stack))
     expected, _, others = said.format_map(files).partition(", ;")
     others = f";{others}" if others else ""
-    assert capsys.readouterr().err == f"environment: {expected.rstrip(', ')}, stacks: {stack.stack_name}{others}\n"
+    shown = stack.node.id if stack.node.id == stack.stack_name else f"{stack.node.id} ({stack.stack_name})"
+    assert capsys.readouterr().err == f"environment: {expected.rstrip(', ')}, stacks: {shown}{others}\n"
     assert f", region {stack.region}" in expected
 
 

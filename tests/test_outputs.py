@@ -13,6 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.hooks import HierarchicalEmitter
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -185,7 +186,7 @@ HOSTILE = (
     "\u0661",
     "x" * 1000,
 )
-UNREAD = {"TrnContract", "TrnEngine", "NextStep"}
+UNREAD = {"TrnContract", "TrnEngine", "NextStep", "WhenDestroyed"}
 
 
 @pytest.mark.parametrize("good", [GOOD, EKS, PCS], ids=["slurm", "eks", "pcs"])
@@ -258,15 +259,14 @@ def test_an_unknown_queue() -> None:
 class CloudFormation:
     """An account: region -> stacks. A region without an entry does not answer."""
 
-    def __init__(
-        self, account: dict[str, dict[str, dict[str, Any]]], region: str | None, config: Config | None
-    ) -> None:
-        self.regions, self.meta, self.config = account, SimpleNamespace(region_name=region or "us-east-1"), config
+    def __init__(self, account: dict[str, dict[str, dict[str, Any]]], region: str, quick: Config | None) -> None:
+        self.meta = SimpleNamespace(region_name=region, events=HierarchicalEmitter())
+        self.regions, self.quick = account, quick
 
     def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803
-        if self.config is not None:
-            assert (self.config.connect_timeout, self.config.read_timeout) == (2, 5), "many regions are asked"
-            assert self.config.retries["total_max_attempts"] == 1
+        if self.quick is not None:
+            assert (self.quick.connect_timeout, self.quick.read_timeout) == (2, 5), "many regions are asked"
+            assert self.quick.retries["total_max_attempts"] == 1
         if self.meta.region_name not in self.regions:
             raise EndpointConnectionError(endpoint_url=self.meta.region_name)
         found = self.regions[self.meta.region_name].get(StackName)
@@ -298,9 +298,12 @@ ACCOUNT = {
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> None:
-    def client(service: str, region_name: str | None = None, config: Config | None = None) -> CloudFormation:
+    asked: list[str] = []
+
+    def client(service: str, region_name: str | None, config: Config) -> CloudFormation:
         assert service == "cloudformation"
-        return CloudFormation(ACCOUNT, region_name, config)
+        asked.append(region_name or "us-east-1")
+        return CloudFormation(ACCOUNT, asked[-1], config if asked[-1] != asked[0] else None)
 
     monkeypatch.setattr(boto3, "client", client)
 
@@ -418,12 +421,30 @@ def test_each_output_says_what_it_is(file: Path) -> None:
         assert description.startswith("For the command trn: ") == value.startswith("{"), key
 
 
+@pytest.mark.parametrize(
+    ("engine", "on_destroy", "left"),
+    [
+        ("pcs", "delete", "nothing"),
+        ("pcs", "keep", "data, logs and keys, as on_destroy is keep"),
+        ("eks", "delete", "load balancers and volumes that your objects in Kubernetes have created"),
+        ("slurm", "keep", "share; data, logs and keys, as on_destroy is keep"),
+    ],
+)
+def test_the_last_output_names_what_the_cdk_leaves_and_the_command(engine: str, on_destroy: str, left: str) -> None:
+    key, (text, _) = list(outputs.next_step("TrnEksStack-mine", "us-east-2", engine, on_destroy).items())[-1]
+    command, _, leaves = text.partition(". Plain cdk destroy leaves ")
+    assert key > max(["Venv", "Users", *EKS, *PCS, *GOOD])
+    assert command == "trn destroy TrnEksStack-mine --region us-east-2"
+    assert leaves == left or (engine == "slurm" and leaves.endswith(left))
+    assert len(text) < 1024
+
+
 def test_the_next_step_is_a_command_that_nothing_reads() -> None:
     from typer.testing import CliRunner
 
     from trainium_cdk.cli.app import app
 
-    [(key, (command, description))] = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
+    (key, (command, description)), *_ = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
     env = settings.load(FOLDER / "trn1-2xlarge.yaml")
     assert outputs.parse("S", env.region, {**exported(env), key: command}) == outputs.parse(
         "S", env.region, exported(env)

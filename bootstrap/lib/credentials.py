@@ -7,6 +7,7 @@ it, as all jobs have one role; it keeps out requests that a program is tricked i
 
 import datetime
 import hmac
+import io
 import json
 import os
 import re
@@ -23,6 +24,10 @@ EARLY = 15 * 60
 """Seconds before their end when credentials are replaced. SDKs ask again 10 to 15 minutes before it."""
 PAUSE = 10
 """Seconds after a failure during which nobody asks AWS again."""
+
+
+SECONDS, MOST_BYTES, MOST_CONNECTIONS = 5, 16_384, 128
+"""Of a request, and connections at once: more are closed unread, and SDKs ask again."""
 
 
 class Failed(Exception):
@@ -76,7 +81,21 @@ def assume(arn):
 
 
 class Handler(BaseHTTPRequestHandler):
-    timeout = 5  # for a connection that says nothing
+    def handle(self):
+        """Answer one request, if its head comes within SECONDS. Anybody on the node may be slow."""
+        head, end = b"", time.monotonic() + SECONDS
+        try:
+            while b"\r\n\r\n" not in head and len(head) < MOST_BYTES:
+                self.connection.settimeout(max(0.001, end - time.monotonic()))
+                more = self.connection.recv(MOST_BYTES)
+                if not more:
+                    return
+                head += more
+            self.connection.settimeout(SECONDS)  # to send the answer
+            self.rfile = io.BytesIO(head)
+            self.handle_one_request()
+        except OSError:  # it took too long, or has gone
+            return
 
     def do_GET(self):
         given = self.headers.get("Authorization") or ""
@@ -102,14 +121,28 @@ class Handler(BaseHTTPRequestHandler):
 
 class Service(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, arn, folder, port):
+        self.free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.role, self.token = Role(arn), secrets.token_hex(32)
         super().__init__(("127.0.0.1", port), Handler)
         staged = Path(folder, ".token")
         staged.write_text(self.token, encoding="ascii")
         staged.chmod(0o444)
         staged.replace(Path(folder, "token"))
+
+    def process_request(self, request, client_address):
+        if not self.free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
 
 
 if __name__ == "__main__":

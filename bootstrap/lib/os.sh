@@ -25,7 +25,8 @@ step_operating_system() {
   log "${OS_ID} ${OS_VERSION} ${OS_CODENAME}, packages by ${PACKAGER}"
 }
 
-os_release_field() { sed -n "s/^$2=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$1"; }
+# Of os-release(5): a value is plain, or in single or double quotes.
+os_release_field() { sed -n "s/^$2=[\"']\{0,1\}\([^\"']*\)[\"']\{0,1\}\$/\1/p" "$1"; }
 
 step_os_packages() {
   local -a wanted=()

@@ -83,9 +83,9 @@ declare -rA SETTING_DEFAULTS=(
 # TYPE -> pattern, and a description for messages. An empty value is allowed where there is no default.
 declare -rA KIND_PATTERNS=(
   [role]='^(head|compute|cpu|login|standalone|image)$'
-  [user]='^[a-z_][a-z0-9_-]{0,31}$'
-  [account]='^[a-z_][a-z0-9_-]{0,31}:[0-9]{4,5}$'
-  [users]='^[a-z_][a-z0-9_-]{0,31}:[0-9]{4,5}( [a-z_][a-z0-9_-]{0,31}:[0-9]{4,5})*$'
+  [user]='^[a-z_][a-z0-9_.-]{0,31}$'
+  [account]='^[a-z_][a-z0-9_.-]{0,31}:[0-9]{4,5}$'
+  [users]='^[a-z_][a-z0-9_.-]{0,31}:[0-9]{4,5}( [a-z_][a-z0-9_.-]{0,31}:[0-9]{4,5})*$'
   [version]='^[0-9][0-9A-Za-z.+~_-]*$'
   [url]='^(https?|file)://[A-Za-z0-9._~:/?#@!&+,;=%-]+$'
   [fingerprint]='^[0-9A-F]{40}$'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -38,43 +39,75 @@ def region(given: str | None = None) -> str | None:
     return given or os.environ.get("AWS_REGION") or None
 
 
-RETRIES = {"mode": "standard", "total_max_attempts": 8}
+RETRIES: dict[str, Any] = {"mode": "standard", "total_max_attempts": 8}
 """Botocore 1.44 pauses for 50 ms after the first failed attempt, and doubles that: up to 6 s in all. Its own three attempts end in half a second."""
 CONNECT_SECONDS = 2
 """Eight attempts at an endpoint that does not answer end within 25 s."""
+READ_SECONDS = 10
+"""Between two bytes of an answer. Two attempts at an endpoint that takes requests and never answers end within 25 s; botocore's own 60 s would last minutes."""
 
 
-def patient(config: Any = None) -> Any:
-    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first."""
+def patient(config: Any = None, service: str = "") -> Any:
+    """Return a `botocore.config.Config` that survives some seconds of trouble at AWS. Values of `config` come first. S3 keeps botocore's own time
+    limits: urllib3 holds each piece of an upload to the time for connecting, and a slow link takes longer."""
     from botocore.config import Config
 
-    defaults = Config(retries=RETRIES, connect_timeout=CONNECT_SECONDS)  # type: ignore[arg-type]
+    limits = {} if service == "s3" else {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
+    defaults = Config(retries=RETRIES, **limits)  # type: ignore[arg-type]
     return defaults.merge(config) if config else defaults
 
 
-def client(service: str, region_name: str | None = None, *, config: Any = None, **options: Any) -> Any:
-    """A client of a service, with the usual credentials.
+def _end_of_silence(attempts: int, caught_exception: Exception | None, **_: Any) -> None:
+    """Raise the error of a request without an answer: at the second attempt if it was sent, at the eighth if there was no connection."""
+    from botocore.exceptions import ReadTimeoutError
+
+    most = 2 if isinstance(caught_exception, ReadTimeoutError) else RETRIES["total_max_attempts"]
+    if caught_exception and attempts >= most:
+        raise caught_exception
+
+
+def client(
+    service: str, region_name: str | None = None, *, config: Any = None, session: Any = None, **options: Any
+) -> Any:
+    """A client of a service.
 
     Args:
         region_name: region; default: as of `region`, else the configuration's.
         config: as of `patient`.
+        session: a `boto3.Session`; default: boto3's own, with the usual credentials.
         options: more of `boto3.client`.
     """
     import boto3
 
-    make: Any = boto3.client  # its types are of one service each
+    make: Any = (session or boto3).client  # its types are of one service each
     with _ONE_AT_A_TIME:
-        return make(service, region_name=region(region_name), config=patient(config), **options)
+        made = make(service, region_name=region(region_name), config=patient(config, service), **options)
+    made.meta.events.register("needs-retry", _end_of_silence)
+    made.meta.events.register_first("before-parse.*.*", _refuse_page)
+    return made
+
+
+def _refuse_page(operation_model: Any, response_dict: Any, **_: object) -> None:
+    """Raise an error for a web page in place of AWS's answer. Botocore reads one as an answer with nothing in it."""
+    body = response_dict["body"]  # of an object that is read as a stream, no bytes
+    if response_dict["status_code"] < 500 and isinstance(body, bytes) and _PAGE.match(body):
+        from botocore.exceptions import ClientError
+
+        said = " ".join(re.sub(r"<[^>]*>", " ", body[:4000].decode(errors="replace")).split())[:300]
+        message = f"the answer is not AWS's: a proxy, or a page to sign in? It has {len(body):,} bytes: {said}"
+        raise ClientError({"Error": {"Code": "NotAws", "Message": message}}, operation_model.name)
 
 
 def clients(region_name: str | None) -> Callable[[str], Any]:
-    """Service name -> client, each created once. They try again for long: for commands that change or read a whole stack."""
+    """Service name -> client, each created once. They try again for long where AWS throttles: for commands that change or read a whole stack."""
     from botocore.config import Config
 
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
     return cache(lambda service: client(service, region_name, config=patient))
 
 
+_PAGE = re.compile(rb"\s*<(!doctype html|html|head)\b", re.IGNORECASE)
+_MOST = 3000  # characters of a message: the longest is an encoded one of a denied call, which people decode
 _ONE_AT_A_TIME = threading.Lock()
 """boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
@@ -116,7 +149,7 @@ def code_and_message(error: Exception) -> tuple[str, str]:
     """The service's error code and message; empty strings if there was no response."""
     response: Any = getattr(error, "response", None)
     details: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
-    return str(details.get("Code", "")), str(details.get("Message", ""))
+    return str(details.get("Code", "")), str(details.get("Message", ""))[:_MOST]
 
 
 def credentials_error(error: Exception) -> str:
@@ -124,7 +157,9 @@ def credentials_error(error: Exception) -> str:
     code, message = code_and_message(error)
     reason = message.rstrip(".") or code
     if code in WRONG_TIME or message.startswith(("Signature expired", "Signature not yet current")):
-        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again"
+        # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+        also = ". If it is right, these credentials have expired: renew them" if code == "RequestExpired" else ""
+        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again{also}"
     if code not in UNKNOWN_CALLER:
         return ""
     return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"
@@ -149,7 +184,7 @@ def aws_errors_as(error: type[TrnError], what: str) -> Iterator[None]:
 def describe_error(error: Exception) -> str:
     """The message of a boto3 error, with the fix if it is known."""
     if code_and_message(error)[0]:
-        return credentials_error(error) or str(error)
+        return credentials_error(error) or str(error)[:_MOST]
     if type(error).__name__ == "NoRegionError":
         return "no AWS region is set. Give --region, or set AWS_REGION"
     return f"{str(error).rstrip('.')}. Check your AWS credentials, region and network"

@@ -144,8 +144,9 @@ def build(app: cdk.App) -> None:
     wrong = {name: errors(problems) for name, problems in found.items()}
     unusable = all(wrong[name] for name in required)
     made = required if unusable else [name for name in found if name in required or not wrong[name]]
-    names = [_stack_name(engines.get(name), environment) for name in made]
-    print(choice.describe(environment, names), file=sys.stderr)
+    ids = {engines.get(name).stack: _stack_name(engines.get(name), environment) for name in made}
+    shown = [id if id == name else f"{id} ({name})" for id, name in ids.items()]  # as `cdk list`: its commands take ids
+    print(choice.describe(environment, shown), file=sys.stderr)
     if unusable:
         checks.require(environment, *required)
     reported: dict[cdk.Stack, list[settings.Problem]] = {}

@@ -57,11 +57,18 @@ class SettingsError(TrnError, ValueError):
         super().__init__("\n".join(source.describe(p) for p in self.problems))
 
 
-def similar(name: str, choices: Sequence[str]) -> str | None:
-    """The known name that was probably meant."""
+def similar(name: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """The known name that was probably meant. The cutoff is difflib's."""
     import difflib  # slow, and seldom needed
 
-    return next(iter(difflib.get_close_matches(name, choices, n=1)), None)
+    return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=cutoff)), None)
+
+
+def fix_of_path(path: Path) -> str:
+    """What to do about a file that cannot be read. A name in its folder counts only if the file is missing."""
+    names = [] if path.exists() or not path.parent.is_dir() else [one.name for one in path.parent.iterdir()]
+    meant = similar(path.name, names, 0.8)
+    return f"Did you mean {path.with_name(meant)}?" if meant else "Check the path"
 
 
 def meant_one_of(close: Sequence[str]) -> str:

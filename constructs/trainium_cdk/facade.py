@@ -20,6 +20,7 @@ from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.paths import digest
 from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
@@ -277,9 +278,15 @@ class TrnEks(Checked):
             team: A team's namespace instead of the jobs' namespace. Default: none.
 
         Raises:
-            ValueError: the cluster takes its users from a ConfigMap alone.
+            ValueError: the cluster takes its users from a ConfigMap alone, or IAM attaches no policy, as the role is of another account.
         """
         stack = Stack.of(self)
+        theirs = role.principal_account
+        if theirs and theirs != stack.account and not unresolved([theirs, stack.account]):
+            raise ValueError(
+                f"{self.node.path}: grant_submit: {role.role_name} is of account {theirs}, and gets no policy from {stack.account}. "
+                f"Fix: make a role in {stack.account} that it may assume, and grant to that one"
+            )
         # the role's own name, and not its path: a stack that moves keeps it
         key = digest(json.dumps(stack.resolve(role.role_arn)))
         if team is None:

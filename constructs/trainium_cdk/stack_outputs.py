@@ -149,5 +149,6 @@ class TrnOutputs(Checked):
 def _export(scope: Construct, outputs: Exports) -> None:
     """Outputs of the stack under exactly their keys."""
     stack = Stack.of(scope)
-    for key, (value, description) in {**outputs, **next_step(stack.stack_name, stack.region)}.items():
+    found = outputs | next_step(stack.stack_name, stack.region, outputs["TrnEngine"][0])
+    for key, (value, description) in found.items():
         CfnOutput(scope, key, value=value, description=description).override_logical_id(key)

@@ -25,6 +25,7 @@ from sandbox.emulator import (
     cfn,
     ec2_catalogue,
     ec2_ebs,
+    ec2_endpoints,
     ec2_groups,
     ec2_keypairs,
     ec2_launch,
@@ -60,9 +61,10 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_keypairs, ec2_groups, ec2_ebs):
+    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_keypairs, ec2_groups, ec2_ebs, ec2_endpoints):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_groups.install()
+    ec2_ebs.install()
     ec2_reservations.install()
     ec2_launch.install_placement()
     ec2_launch.keep_in_templates()

@@ -11,7 +11,7 @@ import json
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,7 @@ def sync_nodes(
     client: Callable[[str], Any],
     *,
     devices: bool = True,
+    absent: Collection[str] = (),
 ) -> dict[str, list[str]]:
     """Create nodes for the instances of the local EKS cluster's node groups; returns names by node group.
 
@@ -128,6 +129,7 @@ def sync_nodes(
     Args:
         client: service name -> boto3 client (`LocalAws.client`).
         devices: whether new Trainium nodes announce their devices immediately.
+        absent: instances that do not join, as a kubelet does not whose node was deleted.
     """
     known = Catalog.load()
     eks, ec2, scaling = client("eks"), client("ec2"), client("autoscaling")
@@ -148,6 +150,7 @@ def sync_nodes(
         asg = groups[0]["name"]
         [found] = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[asg])["AutoScalingGroups"]
         running = [i["InstanceId"] for i in found["Instances"] if i["LifecycleState"] == "InService"]
+        running = [id for id in running if id not in absent]
         have = has.setdefault(name, {})
         for id in [id for id in have if id not in running]:
             kubernetes.remove_node(have.pop(id))

@@ -131,7 +131,6 @@ spec:
     matchExpressions:
     - {key: .metadata.deletionTimestamp, operator: Exists}%(not_ours)s
   next:
-    finalizers: {empty: true}
     delete: true
 """
 

@@ -171,6 +171,26 @@ def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: st
     }
 
 
+def test_an_export_that_is_imported_neither_changes_nor_goes(local_aws: LocalAws, run: Run, name: str) -> None:
+    def exporting(value: str, **output: Any) -> Template:
+        exported = resource("SSM::Parameter", Type="String", Value="x", Name=f"/{name}/{value}")
+        out = {"Value": {"Ref": "P"}, "Export": {"Name": name}} | output
+        return {"Resources": {"P": exported}, "Outputs": {"Out": out} if value else {}}
+
+    client, user = local_aws.client("cloudformation"), f"{name}-user"
+    assert run(exporting("one")) == "CREATE_COMPLETE"
+    uses = resource("SSM::Parameter", Type="String", Value={"Fn::ImportValue": name})
+    client.create_stack(StackName=user, TemplateBody=json.dumps({"Resources": {"Q": uses}}))
+    assert settle(local_aws, user) == "CREATE_COMPLETE"
+    for changed_to, how in (("two", "updated"), ("", "deleted")):
+        assert run(exporting(changed_to)) == "UPDATE_ROLLBACK_COMPLETE"
+        assert f"Export {name} cannot be {how} as it is in use by {user}" in failures(local_aws, name)
+    assert run(exporting("one", Description="the same value")) == "UPDATE_COMPLETE"
+    client.delete_stack(StackName=user)
+    settle(local_aws, user)
+    assert run(exporting("two")) == "UPDATE_COMPLETE"
+
+
 @pytest.mark.sweep
 def test_a_prefix_list_changes_by_entries(local_aws: LocalAws, run: Run, name: str) -> None:
     def template(*blocks: str) -> Template:

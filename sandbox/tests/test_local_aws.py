@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
-from sandbox.paths import HOME, python_path
+from sandbox.paths import HOME, PACKAGE, python_path
 from sandbox.testing import completed, need_local_aws, until
 
 
@@ -71,6 +74,34 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = completed(command, cwd=HOME, env={**os.environ, "PYTHONPATH": python_path()})
     pid = int(done.stdout)
     assert until(lambda: not Path(f"/proc/{pid}").exists(), 60), f"still running: {pid}"
+
+
+def test_the_guard_acts_without_its_source(tmp_path: Path) -> None:
+    copy = tmp_path / "source/sandbox"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "module*", "tests"))
+    script = """
+import os, shutil, signal, subprocess, sys
+from pathlib import Path
+from sandbox import guard, paths
+assert str(paths.PACKAGE) == sys.argv[2]
+left = subprocess.Popen(["sleep", "600"], env={"TRN_SANDBOX": sys.argv[1]}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+print(left.pid, flush=True)
+guard.watch("slurm", Path(sys.argv[1]))
+for number in range(2000):
+    guard.release("slurm", Path("/nowhere" * 10, str(number)))  # more than a pipe holds: the guard has begun to read
+shutil.rmtree(sys.argv[2])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "slurm"), str(copy)]
+    where = os.pathsep.join([str(copy.parent), *python_path().split(os.pathsep)[1:]])
+    done = completed(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": where})
+    pid = int(done.stdout)
+    assert not copy.exists(), done.stderr
+    try:
+        assert until(lambda: not Path(f"/proc/{pid}").exists(), 60), f"still running: {pid}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_what_was_started_ends_with_it(tmp_path: Path) -> None:

@@ -124,7 +124,9 @@ def test_the_configuration_file() -> None:
         " Feature=dynamic,trn1.32xlarge,queue1-i1,efa Weight=1000 State=UNKNOWN",
         "NodeName=cpu-st-c-1 NodeHostname=here NodeAddr=127.0.0.1 Port=20002 CPUs=2 RealMemory=3891"
         " Feature=static,c5.xlarge,c Weight=1 State=UNKNOWN",
+        "NodeSet=compute1_nodes Nodes=compute1-dy-queue1-i1-1",
         "PartitionName=compute1 Nodes=compute1-dy-queue1-i1-1 MaxTime=INFINITE State=UP Default=YES OverSubscribe=EXCLUSIVE",
+        "NodeSet=cpu_nodes Nodes=cpu-st-c-1",
         "PartitionName=cpu Nodes=cpu-st-c-1 MaxTime=INFINITE State=UP",
     ]
     assert cgroup_conf((22, 5)) == "CgroupAutomount=no\n"

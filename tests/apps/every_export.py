@@ -129,6 +129,7 @@ ours = TrnEksCluster(
     vpc=network.vpc,
     secrets_encryption_key=kms.Key(stack, "Secrets"),
     users=iam.ArnPrincipal("arn:aws:iam::111122223333:role/People"),
+    control_plane=settings.ControlPlane(version=eks.KubernetesVersion.V1_34.version),
 )
 ours.connections.allow_default_port_from(TrnBastionHost(stack, "Host", vpc=network.vpc))
 ours.grant_access("Platform", platform, "cluster-admin")

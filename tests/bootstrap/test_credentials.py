@@ -7,6 +7,7 @@ import http.client
 import importlib.util
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -126,6 +127,24 @@ def job(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[d
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         yield variables
+
+
+def test_silent_and_slow_connections_end(job: dict[str, str]) -> None:
+    address = ("127.0.0.1", int(job["AWS_CONTAINER_CREDENTIALS_FULL_URI"].rpartition(":")[2].strip("/")))
+
+    def ended(connection: socket.socket) -> bool:
+        try:
+            connection.sendall(b"G")  # a byte at a time: the limit is of the whole request
+        except OSError:
+            return True
+        return False
+
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(address, 20)) for _ in range(160)]
+        assert wait_until(lambda: any(map(ended, slow[130:])), 20, 0.3), "a limit of connections"
+        assert wait_until(lambda: ended(slow[0]), 20, 0.3), "a limit of a request"
+        assert wait_until(lambda: all(map(ended, slow)), 40, 0.3)
+        assert boto3.Session().get_credentials() is not None
 
 
 def test_boto3_and_the_command_line_have_the_role_of_jobs(aws: Aws, job: dict[str, str], tmp_path: Path) -> None:

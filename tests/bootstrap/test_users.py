@@ -26,7 +26,7 @@ def mount(node: Node, place: str) -> None:
 def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> None:
     users = {
         "TRN_JOBS_USER": "trn-jobs:1999",
-        "TRN_USERS": "alice:2001 bob:2002",
+        "TRN_USERS": "alice:2001 bob.lee:2002",
         "TRN_MOUNTS": "/efs",
         "TRN_VENV": "venv",
     }
@@ -39,7 +39,7 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
     for node in (head, compute):
         done = node.configure()
         assert done.code == 0, done.err
-        for name, number in (("alice", 2001), ("bob", 2002)):
+        for name, number in (("alice", 2001), ("bob.lee", 2002)):
             assert node.run("id", name).out == f"uid={number}({name}) gid={number}({name}) groups={number}({name})\n"
             assert node.run("passwd", "--status", name).out.split()[1] in ("L", "LK")
             assert node.run("getent", "passwd", name).out.strip().endswith(f":/home/{name}:/bin/bash")
@@ -55,16 +55,16 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
         "mkdir /efs/trn-users/carol",
         "ln -s /tmp /efs/trn-users/carol",
     ):
-        assert head.run("runuser", "-u", "bob", "--", *command.split()).code == 1, command
+        assert head.run("runuser", "-u", "bob.lee", "--", *command.split()).code == 1, command
 
-    head.settings(**BARE, **{**users, "TRN_USERS": "bob:2002"})
+    head.settings(**BARE, **{**users, "TRN_USERS": "bob.lee:2002"})
     assert head.configure().code == 0
     assert head.status()["changes"] == ["removed user alice"]
     assert head.run("id", "alice").code == 1
     assert head.path("/home/alice").exists()
     head.settings(**BARE, **{**users, "TRN_USERS": ""})
     assert head.configure().code == 0
-    assert head.run("id", "bob").code == 1
+    assert head.run("id", "bob.lee").code == 1
 
 
 @pytest.mark.sweep

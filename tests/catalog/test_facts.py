@@ -105,6 +105,7 @@ FRAMEWORKS = {
     **{version: {"torch-xla": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
     "2.32.0": {},
     "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}},
+    "2.33.1": {"torch-native": {"trn2", "trn2u", "trn3"}},
 }
 
 
@@ -116,6 +117,15 @@ def test_releases() -> None:
         assert all(set(f.families) <= families for f in release.frameworks.values())
     dates = [r.released for r in CATALOG.releases.values()]
     assert dates == sorted(dates)
+
+
+def test_a_release_of_fixes_has_the_packages_of_the_one_before_but_those_that_it_names() -> None:
+    """Release notes of Neuron 2.33.1, "Package updates"."""
+    before, fixed = (CATALOG.release(version).model_dump(mode="json") for version in ("2.33.0", "2.33.1"))
+    assert {key: value for key, value in fixed.items() if value != before[key]} == {
+        "version": "2.33.1", "released": "2026-11-11", "dkms": "2.31.8.0", "collectives": "2.35.49.0", "runtime": "2.35.33.0",
+        "only_named": True,
+    }  # fmt: skip
 
 
 def test_the_default_release_trains_on_every_type() -> None:

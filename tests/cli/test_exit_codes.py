@@ -21,7 +21,7 @@ CLUSTER = make_cluster(fleet(nodes=4)).model_dump_json()
         ("submit", 2, "Missing argument 'JOB'"),
         ("submit bert-large --speed", 2, "No such option: --speed"),
         ("submit bert-large --nodes", 2, "requires an argument"),
-        ("submit bert-large --nodes five", 1, "trn: Invalid value for '--nodes' / '-N': 'five': Input should be a valid integer"),
+        ("submit bert-large --nodes five", 1, "trn: Invalid value for '--nodes' / '-N': 'five': write a whole number, without a unit"),
         ("submit bert-large --nodes 0", 1, "trn: nodes is 0: input should be greater than or equal to 1"),
         ("submit bert-large --nodes 5", 1, "trn: nodes is 5, but queue compute1 has at most 4"),
         ("submit bert-large --scaling sideways", 1, "trn: scaling is 'sideways'"),

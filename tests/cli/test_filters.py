@@ -77,3 +77,10 @@ def test_any_line_has_a_time_or_none(line: bytes) -> None:
 def test_a_wrong_time_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match=r"'yesterday' is neither a duration nor a time\. Write 30m, 2h"):
         moment("yesterday")
+
+
+def test_a_line_without_an_end_is_printed_in_parts() -> None:
+    lines = LineFilter()
+    printed = b"".join(lines.feed(b"x" * 100_000) for _ in range(25))
+    assert len(printed) > 2_000_000
+    assert (printed + lines.close()).count(b"x") == 2_500_000

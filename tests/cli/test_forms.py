@@ -44,7 +44,6 @@ COMMANDS = [
     ("check --offline --environment environment.yaml", []),
     ("submit --list", ["gpt-6.7b", "trn submit KIND"]),
     ("submit bert-large --help", ["bert-large", "--batch-size"]),
-    ("show catalog", ["trn1.32xlarge", "trn2.48xlarge"]),
     ("show schema", ['"$defs"']),
     ("use", []),
     ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),

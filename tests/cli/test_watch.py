@@ -13,7 +13,7 @@ from rich.console import Console, Group
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, status
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, watch
+from trainium_cdk.cli import follow, output, watch
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs import Backend
 from trainium_cdk.jobs.report.live import Live
@@ -204,3 +204,19 @@ def test_ctrl_c_leaves_the_list(terminal: Callable[..., tuple[int, str]]) -> Non
     code, seen = terminal("list", "--watch", keys=[("b-2", b"\x03")], program=PROGRAM)
     assert code == 130
     assert "Traceback" not in seen
+
+
+def test_words_of_others_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of a sweep's values are in a job's own record, and a script's option may have brackets."""
+    names = ["member", "[/x]", "[red]lr[/red]", "\x1b[2Jgroups[0]"]
+    shown = Console(file=io.StringIO(), width=200)
+    shown.print(watch._table(names, [["1", "[/y]", "2", "3"]]))
+    monkeypatch.setattr("sys.stdout", terminal := io.StringIO())
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    output.table("run-1 [/z]", names, [["1", "[/y]", "2", "3"]])
+    for text in (shown.file.getvalue(), terminal.getvalue()):  # type: ignore[attr-defined]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+        assert all(word in plain for word in ("[/x]", "[red]lr[/red]", "groups[0]", "[/y]"))
+        assert "\x1b[2J" not in text
+    assert "run-1 [/z]" in terminal.getvalue()

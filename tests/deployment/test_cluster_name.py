@@ -15,6 +15,12 @@ LOGS = [
     f"/aws/parallelcluster/{name}"
     for name in ("lab-202601020304", "lab-20260102030", "lab-b-202601020304", "lab-202601020305")
 ]
+MINE, OTHER = "0a0a0a0a-0000-4000-8000-00000000000a", "0b0b0b0b-0000-4000-8000-00000000000b"
+LOGS += [f"/aws/lambda/pcluster-CleanupResources-{MINE}", f"/aws/lambda/pcluster-CleanupResources-{OTHER}"]
+LOGS += [f"/aws/lambda/pcluster-CleanupRoute53-{MINE}", f"/aws/lambda/pcluster-cfn-{MINE}"]
+
+ACCOUNT = "arn:aws:cloudformation:us-east-1:111122223333"
+STACK = f"{ACCOUNT}:stack/mine/{OTHER}"
 
 
 class Aws:
@@ -41,7 +47,7 @@ class Aws:
         return [{"logGroups": [{"logGroupName": name}]} for name in LOGS if name.startswith(logGroupNamePrefix)]
 
     def _resources(self, StackName: str) -> list[dict[str, Any]]:  # noqa: N803
-        assert StackName == "mine"
+        assert StackName == STACK
         found = [{"ResourceType": kind, "PhysicalResourceId": id} for kind, id in self.resources]
         return [{"StackResourceSummaries": [{"ResourceType": "Custom::Early"}]}, {"StackResourceSummaries": found}]
 
@@ -54,7 +60,7 @@ class Aws:
 
 
 def request(kind: str, physical_id: str | None = None, delete_logs: str = "yes", name: str = "lab") -> Request:
-    return Request(kind, "mine", {"ClusterName": name, "DeleteLogs": delete_logs}, physical_id)
+    return Request(kind, STACK, {"ClusterName": name, "DeleteLogs": delete_logs}, physical_id)
 
 
 CLUSTER = (("AWS::Logs::LogGroup", "lab"), ("Custom::PclusterCluster", "lab"))
@@ -88,16 +94,16 @@ def test_another_error_is_not_a_free_name() -> None:
 @pytest.mark.parametrize(
     ("asked", "status", "deleted"),
     [
-        (request("Delete", "lab"), "DELETE_IN_PROGRESS", [LOGS[0], LOGS[3]]),
-        (request("Delete", "lab"), "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", [LOGS[0], LOGS[3]]),
-        (request("Delete", "lab"), "ROLLBACK_IN_PROGRESS", []),
-        (request("Delete", "lab"), None, []),
+        (request("Delete", "lab"), "DELETE_IN_PROGRESS", [LOGS[i] for i in (0, 3, 4, 6)]),
+        (request("Delete", "lab"), "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", [LOGS[i] for i in (0, 3, 4, 6)]),
+        (request("Delete", "lab"), "ROLLBACK_IN_PROGRESS", [LOGS[4], LOGS[6]]),
+        (request("Delete", "lab"), None, [LOGS[4], LOGS[6]]),
         (request("Delete", "lab", "no"), "DELETE_IN_PROGRESS", []),
         (request("Delete", "not-created"), "DELETE_IN_PROGRESS", []),
         (request("Delete"), "DELETE_IN_PROGRESS", []),
     ],
 )
 def test_logs_are_deleted_with_the_cluster(asked: Request, status: str | None, deleted: list[str]) -> None:
-    aws = Aws({"mine": status} if status else {})
+    aws = Aws({f"{ACCOUNT}:stack/lab/{MINE}": "DELETE_COMPLETE"} | ({STACK: status} if status else {}))
     assert respond(asked, aws).physical_id == (asked.physical_id or "lab")
     assert aws.deleted == deleted

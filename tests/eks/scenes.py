@@ -87,6 +87,7 @@ class Scene:
         self.name, self.now, self.devices = name, float(int(time.time())), True
         self.kubernetes, self.aws = kubernetes, aws
         self._made: list[str] = []
+        self.deleted: set[str] = set()
         self.most = 0
         self.nodes: list[str] = []
         self.eks, self.scaling, self.api = aws.client("eks"), aws.client("autoscaling"), kubernetes.api()
@@ -131,7 +132,8 @@ class Scene:
 
     def sync(self) -> None:
         """Nodes for the instances that there are now."""
-        self.nodes = eks.sync_nodes(self.kubernetes, self.aws.client, devices=self.devices)[self.name]
+        given: Any = {"devices": self.devices, "absent": self.deleted}
+        self.nodes = eks.sync_nodes(self.kubernetes, self.aws.client, **given)[self.name]
         self.most = max(self.most, len(self.nodes))
 
     def minutes(self, count: int) -> list[ScalingPlan]:
@@ -255,6 +257,15 @@ class Scene:
             InstanceId=self.instance(node), ShouldDecrementDesiredCapacity=False
         )
         self.sync()
+        self._collect(node)
+
+    def delete_node(self, node: str) -> None:
+        """`kubectl delete node`: its instance runs, and its kubelet does not join again."""
+        self.deleted.add(self.instance(node))
+        self.sync()
+        self._collect(node)
+
+    def _collect(self, node: str) -> None:
         for each in self.api.get(PODS, fieldSelector=f"spec.nodeName={node}")["items"]:  # pod GC, which waits for 40 s
             self.api.delete(f"{PODS}/{each['metadata']['name']}", gracePeriodSeconds=0)
 

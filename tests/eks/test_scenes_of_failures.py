@@ -14,7 +14,20 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.eks.conftest import Open
-from tests.eks.scenes import FAILS, JOB_SETS, LIMITS, MERGE, NAME, NAMESPACE, PODS, QUEUE, SLACK, TRN1, Scene
+from tests.eks.scenes import (
+    FAILS,
+    JOB_SETS,
+    LIMITS,
+    MERGE,
+    NAME,
+    NAMESPACE,
+    PODS,
+    QUEUE,
+    SLACK,
+    TRN1,
+    Scene,
+    member_of,
+)
 from tests.support import swept, until
 from tests.told import told
 from trainium_cdk.eks.scaler.aws import NodeGroups
@@ -104,6 +117,38 @@ def test_no_node_is_started_while_one_is_unavailable(some: int, size: int, opene
     scene.capacity(None)
     assert scene.runs("gang", size) == set(scene.nodes)
     assert (scene.desired, scene.most) == (size, size)
+
+
+@pytest.mark.sweep
+def test_a_node_that_is_deleted_by_hand_is_replaced(opened: Open) -> None:
+    """deleted: by `kubectl delete node`. Its instance stays within the time in which a new one joins, and no longer."""
+    scene = opened("deleted", 4)
+    scene.submit("gang", 2)
+    before = scene.runs("gang", 2)
+    gone, began = sorted(before)[0], scene.now
+    instance = scene.instance(gone)
+    scene.delete_node(gone)
+    assert until(lambda: "Pending" in scene.phases("gang"))
+    while instance in scene.instances():
+        scene.minute()
+    assert until(lambda: scene.phases("gang") == ["Running"] * 2 or not scene.minute())
+    assert gone not in scene.running_on("gang")
+    assert (scene.desired, len(scene.nodes)) == (2, 2)
+    assert scene.now - began <= LIMITS.start + SLACK
+
+
+@pytest.mark.sweep
+def test_a_pod_that_is_deleted_by_hand_starts_its_job_again(opened: Open) -> None:
+    """All its pods are new, on the nodes that it has."""
+    scene = opened("pod", 4)
+    scene.submit("gang", 2)
+    nodes = scene.runs("gang", 2)
+    before = {each["metadata"]["uid"] for each in scene.pods("gang")}
+    member_of(scene).delete(f"{PODS}/{scene.pods('gang')[0]['metadata']['name']}")
+    assert until(lambda: not before & {each["metadata"]["uid"] for each in scene.pods("gang")})
+    assert scene.running("gang", 2) == nodes
+    assert scene.api.get(f"{JOB_SETS}/gang")["status"]["restarts"] == 1
+    scene.settled()
 
 
 @pytest.mark.sweep

@@ -143,7 +143,7 @@ def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Dri
     assert driver.create(template) == "ROLLBACK_COMPLETE"
     assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
     [first] = log_groups(local_aws)
-    assert first["retentionInDays"] == 30
+    assert first["retentionInDays"] == 365
     step = "trn-bootstrap: step 'check-mounts' failed on head node ip-10-0-0-5: /fsx is not mounted. Check its security groups"
     node_log(local_aws, first["logGroupName"], "ip-10-0-0-5.i-0123456789abcdef0.syslog", "Started sshd", step)
     explained = trn(local_aws, "why", driver.name)

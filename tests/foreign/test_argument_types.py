@@ -83,6 +83,23 @@ def test_another_type_is_refused_with_path_argument_and_type(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("TrnNodeGroup", {"instance_type": "trn1.32xlarge"}, "got an unexpected keyword argument 'instance_type'. Fix: give nodes=settings.NodeGroup(instance_type=...)"),
+        ("TrnPcluster", {"compute_resources": ()}, "got an unexpected keyword argument 'compute_resources'. Fix: give queues=[settings.Queue(compute_resources=...)]"),
+        ("TrnStorage", {"throughput": "elastic"}, "got an unexpected keyword argument 'throughput'. Fix: give efs=settings.Efs(throughput=...) or lustre=settings.Fsx(throughput=...)"),
+        ("TrnStorage", {"encryption_keys": None}, "got an unexpected keyword argument 'encryption_keys'. Fix: give encryption_key"),
+        ("TrnBucket", {"zzz": 1}, "got an unexpected keyword argument 'zzz'"),
+        ("TrnStorage", {}, "missing a required argument: 'vpc'"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_not_there_are_named_with_path_and_place(name: str, given: Any, told: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        getattr(trn, name)(stack(), "It", **given)
+    assert str(refused.value) == f"Foreign/It: {told}"
+
+
 class Positional(trn.TrnBucket):
     def __init__(self, scope: Construct, id: str, team: str, **more: Any) -> None:
         super().__init__(scope, id, **more)

@@ -23,7 +23,8 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations as AssertedAnnotations
+from aws_cdk.assertions import Match, Template
 from constructs import Construct
 
 from tests.cdk import app, properties, resources
@@ -45,6 +46,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
+from trainium_cdk.cli.project import flags
 from trainium_cdk.settings import Fsx, Peering
 
 
@@ -73,6 +75,17 @@ def test_a_scaler_in_another_stack_than_the_cluster() -> None:
     rules = api_rules(Template.from_stack(ours))
     assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(443, 443)}
     assert all("Fn::ImportValue" in rule["GroupId"] for rule in rules)
+
+
+def test_a_value_of_another_stack_cannot_change_while_it_is_used() -> None:
+    """With the flags of our cdk.json: CloudFormation holds exports. A weak reference would keep the old value, and nobody would see it."""
+    made = app(flags())
+    theirs, ours = (Stack(made, name, env=REGIONS["us-west-2"]) for name in ("Theirs", "Ours"))
+    storage = TrnStorage(theirs, "Storage", vpc=vpc(theirs))
+    storage.allow_clients(ec2.SecurityGroup(ours, "Clients", vpc=vpc(ours)))
+    text = json.dumps(Template.from_stack(ours).to_json())
+    assert "Fn::ImportValue" in text
+    assert "Fn::GetStackOutput" not in text
 
 
 def test_a_scaler_of_an_imported_cluster() -> None:
@@ -294,6 +307,47 @@ def test_a_network_of_public_subnets_alone(build: Callable[[Stack, ec2.IVpc], An
         ValueError, match="Foreign/Vpc has no private subnets, and nodes get no public address: add private"
     ):
         build(scope, network)
+
+
+def test_an_imported_network_without_subnets() -> None:
+    scope = stack()
+    network = ec2.Vpc.from_vpc_attributes(scope, "Vpc", vpc_id="vpc-1", availability_zones=["us-west-2a"])
+    with pytest.raises(ValueError, match=r"Foreign/Vpc has no private subnets.* give private_subnet_ids to Vpc.from_"):
+        TrnStorage(scope, "It", vpc=network)
+
+
+@pytest.mark.parametrize(
+    ("build", "private", "endpoint", "warned"),
+    [
+        (lambda s, v: TrnEksCluster(s, "It", vpc=v), False, False, True),
+        (lambda s, v: TrnPcluster(s, "It", vpc=v), False, False, True),
+        (lambda s, v: TrnEksCluster(s, "It", vpc=v), False, True, False),
+        (lambda s, v: TrnEksCluster(s, "It", vpc=v), True, False, False),
+        (lambda s, v: TrnEksCluster(s, "It", vpc=v, vpc_subnets=isolated(v)), False, False, False),  # meant
+        (lambda s, v: TrnStorage(s, "It", vpc=v), False, False, False),  # file systems reach nothing
+    ],
+)
+def test_a_network_of_isolated_subnets_alone(
+    build: Callable[[Stack, ec2.IVpc], Any], private: bool, endpoint: bool, warned: bool
+) -> None:
+    """A warning that can be acknowledged: the CDK does not know the endpoints of an imported VPC."""
+    scope = stack()
+    kind = ec2.SubnetType.PRIVATE_WITH_EGRESS if private else ec2.SubnetType.PRIVATE_ISOLATED
+    names = [ec2.SubnetConfiguration(name="P", subnet_type=ec2.SubnetType.PUBLIC)] * private
+    inner = ec2.SubnetConfiguration(name="Inner", subnet_type=kind)
+    network = ec2.Vpc(scope, "Vpc", max_azs=2, subnet_configuration=[*names, inner])
+    if endpoint:
+        network.add_interface_endpoint("Ec2", service=ec2.InterfaceVpcEndpointAwsService.EC2)
+    build(scope, network)
+    found = AssertedAnnotations.from_stack(scope).find_warning(
+        "*", Match.string_like_regexp("its subnets are isolated")
+    )
+    assert [each.id for each in found][:1] == ["/Foreign/Vpc"] * warned
+    assert all("acknowledge this warning [ack: trn:isolated-subnets]" in str(each.entry.data) for each in found)
+
+
+def isolated(vpc: ec2.IVpc) -> ec2.SubnetSelection:
+    return ec2.SubnetSelection(subnets=vpc.isolated_subnets)
 
 
 def test_a_construct_around_may_have_the_name_of_the_outputs() -> None:

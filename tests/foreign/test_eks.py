@@ -17,7 +17,7 @@ from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import app, findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
+from tests.foreign.foreign import cluster, cluster_v1, template, vpc, warnings
 from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
@@ -320,7 +320,7 @@ def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
         queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
         TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
 
-    assert errors(too_many) == ["P] queues[0].nodes.trn = 6: node group trn has at most 4 nodes. Fix: write at most 4, or raise max_nodes of the group."]  # fmt: skip
+    assert warnings(too_many) == ["queues[0].nodes.trn = 6: node group trn has at most 4 nodes: jobs would wait for others that never start. Fix: write at most 4, or raise max_nodes of the group. [ack: trn:queue-shares]"]  # fmt: skip
 
 
 def test_a_cluster_of_ours_is_one_of_the_cdk() -> None:
@@ -391,6 +391,22 @@ def test_who_may_submit() -> None:
         assert "/jobs/*" in str(policy)
     [assuming] = [p for p in properties(found, "IAM::Policy") if "sts:AssumeRole" in str(p)]
     assert assuming["Roles"] == ["one"]
+
+
+def test_a_role_of_another_account_gets_no_policy_of_a_role_with_its_name_here() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        mine, storage = cluster(scope, within=within, kubectl=True), TrnStorage(scope, "S", vpc=within)
+        training = TrnEks(scope, "Trn", cluster=mine, storage=storage, queues=[TeamQueue(namespace="speech")])
+        people = iam.Role.from_role_arn(scope, "People", "arn:aws:iam::444455556666:role/People")
+        for team in (None, "speech"):
+            with pytest.raises(ValueError, match=r"People is of account 444455556666, .* make a role in 111122223333"):
+                training.grant_submit(people, team=team)
+        training.grant_submit(iam.Role(scope, "Own", assumed_by=people))  # as the message says
+
+    found = template(build)
+    [[role]] = (p["Roles"] for p in properties(found, "IAM::ManagedPolicy") if "DescribeStacks" in str(p))
+    assert "444455556666" in str(resources(found, "IAM::Role")[role["Ref"]])
 
 
 def test_one_principal_is_one_access_entry() -> None:

@@ -9,7 +9,7 @@ import pytest
 from aws_cdk import Size, Stack
 from aws_cdk import aws_eks_v2 as eks
 
-from tests.foreign.foreign import cluster, errors, template, vpc
+from tests.foreign.foreign import cluster, errors, template, vpc, warnings
 from trainium_cdk import (
     TrnBastionHost,
     TrnEksCluster,
@@ -59,7 +59,6 @@ def plugins(scope: Stack, given: Given) -> None:
 
 Build = Callable[[Stack, Given], None]
 WHOLE: list[tuple[Build, Given, str, Given]] = [
-    (group, {"placement_group": "on", "reservation": RESERVED}, "write placement_group: auto", {"placement_group": "auto", "reservation": RESERVED}),
     (group, {"instance_type": "trn1.2xlarge", "efa": True, "max_nodes": 1}, "write efa: auto", {"instance_type": "trn1.2xlarge", "efa": "auto", "max_nodes": 1}),
     (group, {"capacity_type": "spot", "reservation": RESERVED}, "write capacity_type: on-demand", {"capacity_type": "on-demand", "reservation": RESERVED}),
     (group, {"capacity_type": eks.CapacityType.CAPACITY_BLOCK, "instance_type": "trn1.32xlarge"}, "for example cr-0123456789abcdef0", {"capacity_type": "capacity-block", "reservation": RESERVED}),
@@ -69,10 +68,23 @@ WHOLE: list[tuple[Build, Given, str, Given]] = [
     (host, {"instance_type": "t4g.micro"}, "an x86_64 type", {"instance_type": "t3.micro"}),
     (control_plane, {"namespace": "kube-system"}, "write another name, for example training", {"namespace": "training"}),
     (control_plane, {"endpoint": "public", "public_cidrs": ["8.0.0.0/6"]}, "for example 203.0.113.0/24", {"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}),
+]  # fmt: skip
+"""What the rules refuse, the words of the fix, and the arguments of who follows it."""
+
+
+WARNED: list[tuple[Build, Given, str, Given]] = [
+    (group, {"placement_group": "on", "reservation": RESERVED}, "write placement_group: auto", {"placement_group": "auto", "reservation": RESERVED}),
     (plugins, {"plugins": {"node_recovery": True}}, "node_monitoring: false", {"plugins": {"node_recovery": True, "node_monitoring": False}}),
     (plugins, {"queues": [{"namespace": "speech", "nodes": {"trn": 5}}]}, "write at most 4", {"queues": [{"namespace": "speech", "nodes": {"trn": 4}}]}),
 ]  # fmt: skip
-"""What the rules refuse, the words of the fix, and the arguments of who follows it."""
+"""What the rules warn of."""
+
+
+@pytest.mark.parametrize(("build", "given", "fix", "followed"), WARNED, ids=[fix for _, _, fix, _ in WARNED])
+def test_the_fix_of_a_warning_ends_it(build: Build, given: Given, fix: str, followed: Given) -> None:
+    found = warnings(lambda s: build(s, given))
+    assert [line for line in found if fix in line], found
+    assert not [line for line in warnings(lambda s: build(s, followed)) if fix in line]
 
 
 @pytest.mark.parametrize(("build", "given", "fix", "followed"), WHOLE, ids=[fix for _, _, fix, _ in WHOLE])

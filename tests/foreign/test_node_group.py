@@ -11,10 +11,11 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, template, vpc, warnings
+from tests.foreign.foreign import cluster, cluster_v1, template, vpc, warnings
 from trainium_cdk import (
     TrnBastionHost,
     TrnEfaSecurityGroup,
+    TrnEksCluster,
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
@@ -121,6 +122,40 @@ def test_grants_are_added_to_the_node_role() -> None:
     assert len(roles) == 2
     assert sum("Shared" in role for role in roles) == 1
     assert [r["CidrIp"] for r in properties(found, "EC2::SecurityGroupIngress") if "CidrIp" in r] == ["10.9.0.0/16"]
+
+
+@pytest.mark.parametrize(
+    ("made", "given"), [("ours", False), ("theirs", False), ("v1", False), ("imported", False), ("imported", True)]
+)
+def test_a_group_without_efa_has_the_groups_of_its_nodes(made: str, given: bool) -> None:
+    """Rules of a database for the nodes have an effect: of a group that is given, else of the cluster's."""
+
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        own = [ec2.SecurityGroup.from_security_group_id(scope, "Own", "sg-0123456789abcdef1")] if given else []
+        group = TrnNodeGroup(
+            scope,
+            "Trn",
+            cluster={
+                "ours": lambda: TrnEksCluster(scope, "Cluster", vpc=within),
+                "theirs": lambda: cluster(scope, within=within),
+                "v1": lambda: cluster_v1(scope, within),
+                "imported": lambda: eks.Cluster.from_cluster_attributes(
+                    scope, "Theirs", cluster_name="theirs", vpc=within, cluster_security_group_id="sg-0123456789abcdef0"
+                ),
+            }[made](),
+            nodes=settings.NodeGroup(instance_type="trn1.2xlarge"),
+            security_groups=own,
+        )
+        database = ec2.SecurityGroup(scope, "Database", vpc=within)
+        database.connections.allow_from(group, ec2.Port.tcp(5432))
+
+    found = template(build)
+    [rule] = (r for r in properties(found, "EC2::SecurityGroupIngress") if r["FromPort"] == 5432)
+    data = only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]
+    groups = data["SecurityGroupIds"]
+    assert rule["SourceSecurityGroupId"] == groups[-1]
+    assert len(groups) == 1 + given
 
 
 def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:

@@ -131,7 +131,11 @@ def test_time_limits_are_read_as_slurm_reads_them(limit: str, expected: int) -> 
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("/no/such.sh", "cannot read the script /no/such.sh: No such file"), ("/", "/ is not a file")],
+    [
+        ("/no/such.sh", "cannot read the script /no/such.sh: No such file or directory. Check the path"),
+        ("app.yp", r"No such file or directory. Did you mean app.py\?"),
+        ("/", "/ is not a file"),
+    ],
 )
 def test_a_script_that_cannot_be_read(path: str, message: str) -> None:
     with pytest.raises(JobError, match=message):

@@ -200,6 +200,15 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "a failed check of XLA", f"2026-11-26 09:11:12.123456: F external/xla/xla/status_macros.cc:54] Check failed: shape.has_value() (0 vs. 1)\n{STACK}", 134, 1,
         f"{ABORTED}. The last exception of its log: Check failed: shape.has_value() (0 vs. 1)",
     ),
+    (
+        "an assertion of C", "step 1\npython3: nrt.cc:12: void f(int): Assertion `a > 0' failed.\n", 134, 1,
+        f"{ABORTED}. The last exception of its log: python3: nrt.cc:12: void f(int): Assertion `a > 0' failed.",
+    ),
+    ("a broken heap", "0: step 1\n0: double free or corruption (!prev)\n", 134, 2, f"{ABORTED}. The last exception of its log: double free or corruption (!prev)"),
+    (
+        "a failed check of protobuf", "[libprotobuf FATAL google/protobuf/message.cc:12] CHECK failed: (bytes) == (2)\n", 134, 1,
+        f"{ABORTED}. The last exception of its log: CHECK failed: (bytes) == (2)",
+    ),
     ("addresses alone", f"no tokens in /fsx\n{STACK}", 3, 1, "the last line of its log: no tokens in /fsx"),
     ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
     (

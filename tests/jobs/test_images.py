@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from botocore.hooks import HierarchicalEmitter
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
@@ -141,14 +143,13 @@ def test_a_build_that_runs_is_followed(
         return {"builds": [build(ids[0], states.pop(0), tag)]}
 
     codebuild = SimpleNamespace(
+        meta=SimpleNamespace(events=HierarchicalEmitter()),
         list_builds_for_project=lambda **_: {"ids": ["p:other", "p:same"]},
         batch_get_builds=batch_get_builds,
         start_build=lambda **_: started.append("p:new") or {"build": {"id": "p:new"}},
     )
-    real = boto3.client
-    monkeypatch.setattr(
-        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
-    )
+    real = images.client
+    monkeypatch.setattr(images, "client", lambda name, *given: codebuild if name == "codebuild" else real(name, *given))
     said: list[str] = []
     made = images.build(cluster, source, tag, say=said.append, log=said.append, sleep=lambda _: None)
     assert made.built
@@ -166,14 +167,13 @@ def test_a_build_that_cannot_be_followed_goes_on(
         raise EndpointConnectionError(endpoint_url="https://codebuild")
 
     codebuild = SimpleNamespace(
+        meta=SimpleNamespace(events=HierarchicalEmitter()),
         list_builds_for_project=lambda **_: {"ids": []},
         batch_get_builds=unreachable,
         start_build=lambda **_: {"build": {"id": "p:1"}},
     )
-    real = boto3.client
-    monkeypatch.setattr(
-        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
-    )
+    real = images.client
+    monkeypatch.setattr(images, "client", lambda name, *given: codebuild if name == "codebuild" else real(name, *given))
     with pytest.raises(TransportError, match="p:1 goes on: run the same command again to follow it"):
         images.build(cluster, images.pack(folder), "cut", say=lambda _: None)
 
@@ -194,7 +194,7 @@ def test_the_command_lists_the_files_that_it_leaves_out(cluster: EksCluster, loc
     described.write_text(cluster.model_dump_json())
     done = completed(
         [Path(sys.executable).with_name("trn"), "image", "build", folder, "--cluster", described],
-        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        env={"PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **local_aws.variables},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
@@ -212,7 +212,7 @@ def test_the_command_finds_an_example_in_any_folder(cluster: EksCluster, local_a
     done = completed(
         [Path(sys.executable).with_name("trn"), "image", "build", "torchneuron", "--cluster", described],
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        env={"PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **local_aws.variables},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

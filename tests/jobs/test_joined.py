@@ -83,6 +83,12 @@ def test_each_line_has_its_member_before_it() -> None:
     assert last.end_stage() == b"[7] b\n[7] c\n"
 
 
+def test_a_members_line_without_an_end_is_printed_in_parts() -> None:
+    one = Stream(None, metrics=False, last=None, member="7")
+    assert one.feed("train", b"x" * 1_000_000) == b"[7] " + b"x" * 1_000_000 + b"\n"
+    assert one.end_stage() == b""
+
+
 def test_the_members_with_the_lowest_loss_are_summed_up() -> None:
     streams = {str(n): Stream(None, metrics=False, last=None, member=str(n), values={"lr": f"{n}"}) for n in range(13)}
     for name, one in streams.items():

@@ -10,10 +10,10 @@ from aws_cdk import CfnResource, Environment, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_logs as logs
-from aws_cdk.assertions import Match, Template
+from aws_cdk.assertions import Annotations, Match, Template
 
 from tests.audit.principals import evaluate, filled
-from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
+from tests.cdk import IN_US_EAST_1, app, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings.network import InterfaceEndpoint
@@ -304,6 +304,22 @@ def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
         node.node.add_dependency(made.internet_ready)
 
     assert synth(build, env=env).to_json()["Resources"] == {"Node": {"Type": "Custom::Node"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        (trn.Network(nat="none"), True),
+        (trn.Network(nat="none", interface_endpoints=("ec2",)), False),
+        (trn.Network(), False),
+        (trn.Network(existing=EXISTING.model_copy(update={"internet": False})), False),  # it may have endpoints
+    ],
+)
+def test_a_network_without_a_way_out_is_a_warning(given: trn.Network, warned: bool) -> None:
+    stack = Stack(app(), "S", env=IN_US_EAST_1)
+    TrnNetwork(stack, "Network", network=given)
+    text = Match.string_like_regexp("nodes and functions in it reach neither AWS nor the internet")
+    assert len(Annotations.from_stack(stack).find_warning("*", text)) == warned
 
 
 def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_fix() -> None:

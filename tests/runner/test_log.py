@@ -81,6 +81,14 @@ def test_the_last_lines(data: bytes, count: int) -> None:
     assert data[log_files.last_lines(io.BytesIO(data), len(data), count) :] == whole
 
 
+def test_the_last_lines_are_looked_for_near_the_end(tmp_path: Path) -> None:
+    """A job may write a line without an end."""
+    size = 1 << 40
+    with (tmp_path / "log").open("w+b") as file:
+        file.truncate(size)
+        assert log_files.last_lines(file, size, 10) == size - (1 << 24)
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
 def test_what_is_no_regular_file_is_not_opened(kind: str, logs: Path) -> None:
     path = logs / "train.log"

@@ -145,7 +145,9 @@ def test_marks_are_of_a_run_and_a_stage(job: Path) -> None:
     records.unmark(job, "train", "41-0", "done", 2)
     assert records.marked(job, "train", "41-0", "done") == [10]
     records.write_state(job, "train", State("running", "41"))
+    (job / "state/train.41-1.failed.json").mkdir()  # a job's own
     records.forget(job, "train")
+    (job / "state/train.41-1.failed.json").rmdir()
     assert sorted(one.name for one in (job / "state").iterdir()) == ["precompile.41-0.4.done", "train.json"]
     assert records.marked(job / "gone", "train", "41-0", "done") == []
 

@@ -54,6 +54,27 @@ def test_how_it_ended(end: str, code: int, why: str, tmp_path: Path) -> None:
     assert ended(tmp_path) == ("ended", "41", code, "n-[1-2]", why)
 
 
+CONFIG = "case \"$*\" in *config) echo 'RequeueExit = {}'; echo 'RequeueExitHold = {}' ;; *--oneliner) echo ' NodeAddr=127.0.0.1' ;; *) echo n-1 ;; esac"
+
+
+@pytest.mark.parametrize(
+    ("end", "config", "reason", "kept"),
+    [
+        ("exit 3", ("(null)", "(null)"), "None", False),
+        ("exit 3", ("3-5", "(null)"), "None", True),  # Slurm starts it again
+        ("exit 3", ("(null)", "3"), "None", True),
+        ("kill -TERM $PPID; sleep 1", ("(null)", "(null)"), "TimeLimit", False),
+        ("kill -TERM $PPID; sleep 1", ("(null)", "(null)"), "None", True),  # cancelled, or started again: Slurm knows
+    ],
+)
+def test_variables_are_deleted_unless_slurm_starts_it_again(
+    end: str, config: tuple[str, str], reason: str, kept: bool, tmp_path: Path
+) -> None:
+    begun = f"touch {tmp_path}/state/train.{RUN}.0.begun; "
+    stage(tmp_path, begun + end, squeue=rf"printf 'run-1:train\037{reason}\n'", scontrol=CONFIG.format(*config))
+    assert (tmp_path / "env.json").exists() is kept
+
+
 @pytest.mark.parametrize(
     ("squeue", "why"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, ME, World
@@ -303,6 +303,13 @@ PIECES = ["x", '{"numbers": {"../X": "8", "train": "$(x)", "prepare": "7"}, "clu
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(
+    {
+        "submitted.json": '{"numbers": {"train": "8"}}',
+        "job.json": "x",
+        "state/train.json": '{"state": "ended", "number": "8", "code": -5, "at": -1e11}',
+    }
+)
 @given(st.fixed_dictionaries({name: st.sampled_from(PIECES) | st.text(max_size=9) for name in ("submitted.json", "job.json", "state/train.json")}))  # fmt: skip
 def test_any_record_is_read_without_an_error(world: World, written: dict[str, str]) -> None:
     for name, text in written.items():

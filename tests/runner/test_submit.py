@@ -55,6 +55,43 @@ def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
     assert not (folder / "env.json").exists(), "nothing starts it again"
 
 
+def test_the_variables_of_a_job_go_however_it_ends(head: Head) -> None:
+    secret = {"variables": {"SECRET": "s3cr3t"}}
+    made = [
+        job("ends-failed", "exit 3", **secret),
+        job("ends-compile", "exit 3", precompile=True, **secret),
+        job("ends-refused", fetches="/none", **secret),
+        job("ends-array", 'exit "$SLURM_ARRAY_TASK_ID"', array="0-1", **secret),
+    ]
+    head.submit(*made)
+    assert until(lambda: not any((head.jobs / one.id / "env.json").exists() for one in made), 120), "nobody has asked"
+    assert head.states("ends-array") == ["COMPLETED", "FAILED"]
+    number = head.status("ends-failed").stages[0].number
+    head.slurm.run(["scontrol", "requeue", number])
+    log = head.jobs / "ends-failed/logs/train.log"
+    assert until(lambda: "its variables were deleted" in log.read_text(), 60), log.read_text()
+
+
+def test_variables_stay_until_slurm_has_ended_the_job(head: Head) -> None:
+    go = head.shared / "go-again"
+    [sent, other] = head.submit(
+        job("again-1", f'echo "with $SECRET"; {WAITS}', str(go), variables={"SECRET": "s3cr3t"}),
+        job("killed-1", "sleep 600", variables={"SECRET": "s3cr3t"}),
+    )
+    kept, gone = head.jobs / "again-1/env.json", head.jobs / "killed-1/env.json"
+    log = head.jobs / "again-1/logs/train.0.log"
+    assert until(lambda: log.exists() and log.read_text().count("with s3cr3t") == 1, 60)
+    assert until(lambda: head.states("killed-1") == ["RUNNING"], 60)
+    head.slurm.run(["scontrol", "requeue", sent.stages["train"]])
+    head.slurm.run(["scancel", "--signal=KILL", "--full", other.stages["train"]])
+    assert until(lambda: set(head.states("killed-1")) <= ENDED, 60)
+    assert not gone.exists(), "its batch script could not delete them"
+    assert until(lambda: log.read_text().count("with s3cr3t") == 2, 300), log.read_text()
+    assert kept.exists()
+    go.write_text("0")
+    wait(head, "again-1", "COMPLETED")
+
+
 def test_what_compiles_and_trains_is_one_slurm_job(head: Head) -> None:
     go = head.shared / "go-compiles"
     [sent] = head.submit(job("compiles-1", WAITS, str(go), precompile=True))

@@ -96,6 +96,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     huge.write_bytes(b"#" * 250_001)
     for file, message in [
         (tmp_path / "absent.yaml", "the file does not exist. Check the path"),
+        (tmp_path / "hueg.yaml", f"the file does not exist. Did you mean {huge}?"),
         (tmp_path, "cannot be read: Is a directory. Give a readable file"),
         (latin, "not UTF-8 text (byte 7). Save it as UTF-8"),
         (huge, "larger than 250,000 bytes"),

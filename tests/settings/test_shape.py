@@ -16,6 +16,12 @@ def test_all_mistakes_are_reported_together() -> None:
     assert str(caught.value).count("\n") == 2
 
 
+def test_a_default_that_follows_from_another_key_is_no_second_mistake() -> None:
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.NodeGroup(root_volume_gib=20)
+    assert [p.dotted for p in caught.value.problems] == ["root_volume_gib"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -74,6 +80,21 @@ catalog:
     assert env.catalog.price("trn1.32xlarge", "us-west-2") == 21.5
     assert env.catalog.price("trn1.32xlarge", "us-east-1") == 21.5, "the other regions stay"
     assert settings.Environment().catalog.instance("trn1.32xlarge").max_pods == 247
+
+
+def test_a_line_of_slurm_conf_becomes_a_line_of_ours() -> None:
+    """As the message says."""
+    written = "PartitionName=all Nodes=compute1-dy-trn-[1-2] PriorityTier=10"
+    with pytest.raises(settings.SettingsError) as refused:
+        settings.parse(f'pcluster: {{slurm_settings: ["{written}"]}}')
+    advice = refused.value.problems[0].fix.removeprefix("write ")
+    [line] = settings.parse(f"pcluster: {{slurm_settings: [{advice}]}}").pcluster.slurm_settings
+    assert " ".join(f"{name}={value}" for name, value in line.items()) == written
+
+
+def test_a_user_may_have_a_dot() -> None:
+    [user] = settings.parse("pcs: {users: [{name: jane.doe, uid: 2001}]}").pcs.users
+    assert user.name == "jane.doe"
 
 
 def test_numbers_of_any_size_are_shown() -> None:

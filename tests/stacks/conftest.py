@@ -24,9 +24,10 @@ def name() -> str:
 
 @pytest.fixture
 def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cdk]:
-    """`cdk(verb, {...environment...}, *flags)`, of the module's STACK: exit code and what was printed. Nothing is left after the
+    """`cdk(verb, {...environment...}, *flags)`, of the fixture's parameter, else the module's STACK: exit code and what was printed. Nothing is left after the
     test, log groups included."""
-    before, file, stack = inventory(local_aws.client), tmp_path / "environment.yaml", request.module.STACK
+    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
+    stack = getattr(request, "param", None) or request.module.STACK
 
     def run(verb: str, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
         YAML().dump({"name": name, **environment}, file)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aws_cdk import CfnResource, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations, Match, Template
 
 from tests.audit import principals
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
@@ -101,6 +102,28 @@ def test_access_for_other_security_groups() -> None:
         *both_ways("Efs", "Host", "2049"),
         *both_ways("Fsx", "Host", *LUSTRE_PORTS),
     }
+
+
+def test_a_rule_that_is_not_added_is_a_warning() -> None:
+    """The stack's own clients need no rule of ours: their administrator has opened the file system."""
+
+    def warned(call: Callable[[TrnStorage, ec2.ISecurityGroup], None]) -> list[str]:
+        def build(stack: Stack) -> None:
+            host = ClosedGroup(stack, "Host", vpc_id="vpc-0123456789abcdef0", description="A host beside the cluster")
+            call(storage(stack, EXISTING), host.group)
+            built.append(stack)
+
+        built: list[Stack] = []
+        synth(build)
+        return [str(w.entry.data) for w in Annotations.from_stack(built[0]).find_warning("*", Match.any_value())]
+
+    for opened in (
+        warned(lambda shared, host: shared.connections.allow_default_port_from(host)),
+        warned(lambda shared, host: shared.allow_clients(host)),
+    ):
+        [text] = opened
+        assert f"{FSX_ID} gets no rule, as its security group is not known. Fix: give security_group" in text
+    assert warned(lambda *_: None) == []
 
 
 @pytest.mark.parametrize(

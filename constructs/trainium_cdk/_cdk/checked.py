@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import difflib
 import functools
 import inspect
 import sys
@@ -36,23 +37,26 @@ class Checked(Construct):
 
 
 def _checked(init: Callable[..., None]) -> Callable[..., None]:
-    annotations = {
-        p.name: p.annotation for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY
-    }
+    signature = inspect.signature(init)
+    annotations = {p.name: p.annotation for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
     kinds: dict[str, Any] = {}
 
     @functools.wraps(init)
     def checked(self: object, *args: Any, **given: Any) -> None:
         where = _path(*args[:2], **given)
-        for name in [each for each in given if each in annotations]:
-            if name not in kinds:
-                kinds[name] = _evaluated(annotations[name], init.__module__)
-            try:
+        try:
+            signature.bind_partial(self, *args, **given)
+            for name in [each for each in given if each in annotations]:
+                if name not in kinds:
+                    kinds[name] = _evaluated(annotations[name], init.__module__)
                 given[name] = _taken(given[name], kinds[name], name)
-            except TypeError as e:
-                raise TypeError(f"{where}: {e}") from None
-            except SettingsError as e:
-                raise SettingsError(e.problems, Source(where)) from None
+            signature.bind(self, *args, **given)
+        except TypeError as e:
+            unknown = [name for name in given if name not in signature.parameters]
+            homes = dict.fromkeys(home for name in unknown for home in _homes(name, annotations, init))
+            raise TypeError(f"{where}: {e}{'. Fix: give ' if homes else ''}{' or '.join(homes)}") from None
+        except SettingsError as e:
+            raise SettingsError(e.problems, Source(where)) from None
         try:
             init(self, *args, **given)
         except RuntimeError as e:  # the CDK's, often without a name
@@ -61,6 +65,20 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
             raise RuntimeError(f"{where}: {e}") from e
 
     return checked
+
+
+def _homes(name: str, annotations: Mapping[str, Any], init: Callable[..., None]) -> Iterator[str]:
+    """Yield the arguments that have a name as a key of their settings model; else the argument with a similar name."""
+    inside = False
+    for argument, annotation in annotations.items():
+        for kind in choices(_evaluated(annotation, init.__module__)):
+            listed = get_origin(kind) in _LISTS
+            for model in choices(get_args(kind)[0] if listed else kind):
+                if name in getattr(model, "model_fields", ()):
+                    inside, made = True, f"settings.{model.__name__}({name}=...)"
+                    yield f"{argument}={f'[{made}]' if listed else made}"
+    if not inside:
+        yield from difflib.get_close_matches(name, annotations, 1)
 
 
 def _path(scope: Any = None, id: object = "", **_: object) -> str:

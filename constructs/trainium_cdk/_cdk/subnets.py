@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import CfnResource, RemovalPolicy
+from aws_cdk import Annotations, CfnResource, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
@@ -19,11 +19,12 @@ ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 """One private subnet of each zone."""
 
 
-def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
+def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, nodes: bool = True) -> list[ec2.ISubnet]:
     """The subnets of a VPC by a selection.
 
     Args:
         selection: Default: the private subnets; isolated ones if there are none.
+        nodes: Whether nodes or functions are for them, which must reach AWS. Of isolated ones by default, a warning says so.
 
     Before the CDK's command line has looked up a VPC (`ec2.Vpc.from_lookup`), any of its subnets stand in for those of a selection that
     is empty: a synthesis that fails would end before the lookup.
@@ -34,6 +35,12 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
     wanted = selection or ec2.SubnetSelection()
     if wanted.subnets:  # as the CDK does, without eight calls of it for each node group
         return list(wanted.subnets)
+    by_default = selection is None or selection is ONE_PER_ZONE
+    if by_default and not (vpc.private_subnets or vpc.isolated_subnets):
+        raise ValueError(
+            f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
+            "give private_subnet_ids to Vpc.from_vpc_attributes, or give a SubnetSelection"
+        )
     result = vpc.select_subnets(
         availability_zones=wanted.availability_zones,
         one_per_az=wanted.one_per_az,
@@ -50,11 +57,11 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
             f"{vpc.node.path}: its subnets are a list whose length is not known before the deployment: give Vpc.from_vpc_attributes "
             "plain ids, or one token for each subnet"
         )
-    if (selection is None or selection is ONE_PER_ZONE) and not (vpc.private_subnets or vpc.isolated_subnets):
-        raise ValueError(
-            f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
-            "or give a SubnetSelection"
-        )
+    isolated = by_default and nodes and not vpc.private_subnets
+    if isolated and not any(isinstance(each, ec2.InterfaceVpcEndpoint) for each in vpc.node.find_all()):
+        text = "its subnets are isolated, and it has no interface endpoints: nodes and functions reach neither AWS nor the internet"
+        fix = "add private subnets with a NAT gateway, or endpoints before the cluster; if it has them, acknowledge this warning"
+        Annotations.of(vpc).add_warning_v2("trn:isolated-subnets", f"{text}. Fix: {fix}")
     if not found:
         zones = f" in {', '.join(wanted.availability_zones)}" if wanted.availability_zones else ""
         raise ValueError(

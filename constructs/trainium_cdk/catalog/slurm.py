@@ -139,7 +139,8 @@ def _unknown(release: str, name: str, kind: Line, known: Mapping[str, Kind]) -> 
     if elsewhere:
         return f"Slurm {release} does not have it: it is a parameter of Slurm {', '.join(elsewhere['in'])}", "remove it"
     where = "" if kind == "SlurmConf" else f" in a line of {kind}"
-    close = similar(name, list(known))
+    included = "CustomSlurmSettingsIncludeFile in pcluster.overrides, and no slurm_settings"
+    close = included if name.lower() == "include" else similar(name, list(known))
     return f"Slurm {release} has no such parameter{where}", f"write {close}, or remove it" if close else "remove it"
 
 

@@ -179,18 +179,6 @@ def static_nodes(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def ultraserver_size(env: Environment) -> Iterator[Problem]:
-    for f in known_nodes(env):
-        size = f.kind.ultraserver
-        if size and f.resource.max_nodes % size:
-            yield info(
-                (*f.at, "max_nodes"),
-                f"an UltraServer consists of {size} {f.kind.name} instances",
-                f"write a multiple of {size} to use whole UltraServers",
-            )
-
-
-@RULES.add
 def ultraserver_network(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:

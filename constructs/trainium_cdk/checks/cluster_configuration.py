@@ -163,6 +163,10 @@ def _whole(config: Config) -> Iterator[Problem]:
         ):
             if _section(system, kind).get(name) is False:
                 yield warning(("SharedStorage", i, kind, name), why, "remove it")
+    head = _section(config, "HeadNode")
+    if head.get("SharedStorageType") == "Efs" and not _section(head, "SharedStorageEfsSettings").get("Encrypted"):
+        fix = "add HeadNode.SharedStorageEfsSettings: {Encrypted: true}"
+        yield warning(("HeadNode", "SharedStorageType"), "ParallelCluster's own EFS is not encrypted", fix)
     for name in ("Cookbook", "NodePackage", "ClusterTemplate"):
         if _section(config, "DevSettings").get(name):
             reason = "it replaces ParallelCluster's own and runs with all of its permissions"

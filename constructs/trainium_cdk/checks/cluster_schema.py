@@ -6,7 +6,6 @@ The schema is data of the catalogue: aws-parallelcluster's, as JSON Schema (`san
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from trainium_cdk.catalog.slurm import Line, Wrong, check_line, check_together, 
 from trainium_cdk.checks.rule import error, join_words, near, warning
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath, Problem
+from trainium_cdk.runner.head.nodes import hostnames
 from trainium_cdk.settings import Environment
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _partitions(queues: list[Mapping[str, Any]], own: list[Mapping[str, Any]]) -
     lines = [{name.lower(): str(value) for name, value in line.items()} for line in own]
     taken = {str(queue.get("Name")) for queue in queues}
     sets = {"ALL", *(f"{name}_nodes" for name in taken), *(line["nodeset"] for line in lines if "nodeset" in line)}
+    sets |= {node for line in lines for node in hostnames(line.get("nodename", ""))}
     for i, line in enumerate(lines):
         if (name := line.get("partitionname")) is None:
             continue
@@ -115,15 +116,14 @@ def _partitions(queues: list[Mapping[str, Any]], own: list[Mapping[str, Any]]) -
             reason = "there is a partition of this name: Slurm's controller stops"
             yield error((*_OWN, i, "PartitionName"), reason, "write another name", value=name)
         taken.add(name)
-        for part in re.split(r",(?![^\[]*\])", line.get("nodes", "ALL")):
-            node = re.fullmatch(r"(.+-(?:st|dy)-.+)-\[?([\d,-]+)\]?", part)
-            last = max(map(int, re.findall(r"\d+", node[2]))) if node else 0
-            others = {n for other in lines for n in other.get("nodename", "").split(",")}
-            if (last > most.get(node[1], 0)) if node else ("[" not in part and part not in sets | others):
+        for node in hostnames(line.get("nodes", "ALL")):
+            prefix, _, number = node.rpartition("-")
+            if node not in sets and not (number.isdecimal() and 0 < int(number) <= most.get(prefix, 0)):
                 known = [f"{prefix}-[1-{count}]" for prefix, count in most.items() if count]
                 key = next(key for key in own[i] if key.lower() == "nodes")
-                reason = f"there are no nodes {part}: Slurm's controller stops"
+                reason = f"there is no node {node}: Slurm's controller stops"
                 yield error((*_OWN, i, key), reason, f"write {join_words([*known, 'ALL'], 'or')}", value=own[i][key])
+                break
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:

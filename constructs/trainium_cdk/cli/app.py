@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +34,7 @@ _GROUPS = {
         "check": ("check:check", "Check file, quotas, permissions, cost (--offline: the file)."),
         "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
         "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
-        "show": ("show:show", "Show the schema, the catalogue, a cluster, or its kubeconfig."),
+        "show": ("show:show", "Show the schema, a cluster, or its kubeconfig."),
     },
     "Run": {
         "submit": ("submit:submit", "Submit a script or a kind of job; --list shows the kinds."),
@@ -64,6 +65,8 @@ COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in gr
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
 _WORDS = "trn.words"
 """Where the words of the command line are kept."""
+_TYPED = {"–": "--", "—": "--", "−": "-", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}
+"""What a shell reads, for what text editors make of it."""
 _ALSO = "Also: trn --version, trn --install-completion"
 
 
@@ -88,6 +91,9 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         ctx.meta[_WORDS] = args
+        of_editors = (word for word in takewhile("--".__ne__, args) if word[:1] in _TYPED)
+        if (word := next(of_editors, "")) and not ctx.resilient_parsing:
+            ctx.fail(f"{word} begins with {word[0]}, as text editors write it. Write {_TYPED[word[0]]}")
         if args[:1] == ["submit"]:
             from trainium_cdk.cli.submit import check_kind, command_of
 
@@ -120,7 +126,10 @@ class _Commands(TyperGroup):
 
             # Typer's message of a wrong type is pydantic's, which has no value
             if isinstance(e.__cause__, ValidationError):
-                e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
+                from trainium_cdk.settings.shape import fix_of_value
+
+                error = e.__cause__.errors()[0]
+                e.message = f"{error['input']!r}: {fix_of_value(error['type'], error.get('ctx', {})) or e.message}"
             raise TrnError(_place(ctx, [e.param.name] if e.param else []) + e.format_message()) from None
         except JobError as e:
             if where := _place(ctx, e.fields):
@@ -204,8 +213,8 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except SystemExit as e:
-        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1
-            raise SystemExit(0) from None
+        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1, that of a failure
+            raise SystemExit(128 + signal.SIGPIPE) from None
         raise
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
@@ -223,7 +232,7 @@ def _say(text: str) -> None:
 
 
 def _flush() -> None:
-    """A closed pipe (`trn list | head`) is not an error."""
+    """A pipe that is closed after the command has ended (`trn list | head`) is not an error."""
     try:
         sys.stdout.flush()
     except OSError as e:
@@ -250,6 +259,6 @@ def _paragraph(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
         return f"the output cannot be written: {error.strerror}. The command itself is not undone"
     return (
-        f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with the output of the "
+        f"this is a bug in trn: {type(error).__name__}: {str(error)[:1000]}. Please report it, with the output of the "
         "same command under TRN_DEBUG=1"
     )

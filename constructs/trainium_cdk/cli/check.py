@@ -135,7 +135,7 @@ def _show(report: CheckReport, target: CheckTarget) -> None:
     findings = [f for level in levels for f in report.of(level)]
     title = f"{report.stack} in {report.account or 'no account'}, {report.region}, from {target.env.source.file}"
     if sys.stdout.isatty():
-        made = Table("level", "what", "value", "reason and fix", title=clean(title), title_justify="left")
+        made = Table("level", "what", "value", "reason and fix", title=Text(clean(title)), title_justify="left")
         for f in findings:
             why = (
                 Text(clean(f.reason))

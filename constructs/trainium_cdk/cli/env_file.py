@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, fix_of_path
 
 MAX_BYTES = 1_000_000
 _LINE = re.compile(
@@ -33,7 +33,7 @@ def read(file: Path) -> dict[str, str]:
         raise JobError(f"--env-file {file} is not text. Save it as UTF-8") from None
     except (OSError, ValueError) as e:  # ValueError: a NUL byte in the path
         reason = e.strerror if isinstance(e, OSError) else "its name has a NUL byte"
-        raise JobError(f"cannot read --env-file {str(file)[:200]!r}: {reason}. Check the path") from None
+        raise JobError(f"cannot read --env-file {str(file)[:200]!r}: {reason}. {fix_of_path(file)}") from None
     return dict(_variables(text, str(file)))
 
 
@@ -56,7 +56,7 @@ def _value(found: re.Match[str], line: str) -> str:
     if given is None:
         if name not in os.environ:
             raise JobError(
-                f"{line}: {name} has no value, and is not set in your environment. Write {name}=VALUE, or set it"
+                f"{line} has a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"
             )
         return os.environ[name]
     if found["plain"] is not None:

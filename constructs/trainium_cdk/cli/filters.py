@@ -38,6 +38,12 @@ def moment(since: str, now: dt.datetime | None = None) -> dt.datetime:
     return given if given.tzinfo else given.replace(tzinfo=dt.UTC)
 
 
+def whole_lines(text: bytes) -> list[bytes]:
+    """The lines of a text, and its rest. A line of more than 1 MB ends there: a job may write one without an end."""
+    lines = text.split(b"\n")
+    return lines if len(lines[-1]) < 1_000_000 else [*lines, b""]
+
+
 def time_of(line: bytes) -> dt.datetime | None:
     """The first time in a line; nodes log in UTC."""
     found = _TIME.search(line[:1000])
@@ -67,7 +73,7 @@ class LineFilter:
 
     def feed(self, data: bytes) -> bytes:
         """The part that may be printed now."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._rest = whole_lines(self._rest + data)
         return self._kept([line + b"\n" for line in lines])
 
     def close(self) -> bytes:

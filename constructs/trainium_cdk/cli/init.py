@@ -95,9 +95,7 @@ def init(
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
-    instance_type: Annotated[
-        str, typer.Option(help="Type of the nodes (`trn show catalog` lists them).")
-    ] = "trn2.48xlarge",
+    instance_type: Annotated[str, typer.Option(help="Type of the nodes.")] = "trn2.48xlarge",
     nodes: Annotated[
         int | None,
         typer.Option(

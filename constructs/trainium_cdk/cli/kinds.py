@@ -116,7 +116,8 @@ def check_known(job: str) -> None:
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte
         exists = False
     if not exists:
+        files = (one.name for one in Path().glob("*.[ps][yh]"))
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, "
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, "
             f"the path of a script, or a command behind --: trn submit -- {printed(job[:80])} ..."
         )

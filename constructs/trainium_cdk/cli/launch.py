@@ -50,8 +50,12 @@ def launch(
     how to follow them again. Exit code: 0 if the job completed.
     """
     from trainium_cdk import settings
+    from trainium_cdk.jobs.kinds import by_name
     from trainium_cdk.operations.updates.live import deployed
 
+    if environment.suffix in (".py", ".sh") or by_name(str(environment)):
+        written = printed("trn", "launch", "environment.yaml", environment)
+        raise JobError(f"{environment} is a job. Write the environment file before it: {written}")
     job, flags = _split(job)
     yes, remove = yes or not flags.isdisjoint(("--yes", "-y")), remove or "--remove" in flags
     env = settings.load(environment)

@@ -218,9 +218,9 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
                 if cell:
                     console.print(Text(f"  {column}: ").append(state_text(cell)), soft_wrap=True)
         return
-    made = Table(title=title or None, title_justify="left")
+    made = Table(title=Text(line(title)) if title else None, title_justify="left")
     for number, column in enumerate(columns, 1):
-        made.add_column(column, no_wrap=number < len(columns), overflow="fold")
+        made.add_column(Text(line(column)), no_wrap=number < len(columns), overflow="fold")
     for row in cells:
         made.add_row(*map(state_text, row))
     console.print(made)

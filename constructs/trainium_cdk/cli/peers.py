@@ -27,7 +27,8 @@ def option(given: str, known: Collection[str], *, script: bool) -> str:
 
     word = given.lstrip("-").replace("_", "-")
     found = [f"--{word}"] if f"--{word}" in known else [*_of(word, "options", known)]
-    found = found or difflib.get_close_matches(given, known, n=2, cutoff=0.8)
+    names = {one.lstrip("-"): one for one in known}
+    found = found or [names[one] for one in difflib.get_close_matches(word, names, n=2, cutoff=0.8)]
     advice = [f"write {' or '.join(found)}"] if found else [*_of(word, "option_advice")][:1]
     return "".join(f"; {one}" for one in (*advice, *(["options of your script go behind --"] if script else ())))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from trainium_cdk.cli.filters import whole_lines
 from trainium_cdk.jobs import job_log
 from trainium_cdk.runner.readers.records import Finding, Start
 
@@ -84,7 +85,7 @@ class Stream:
         """Return whole lines, each with its member: the next piece is another member's."""
         if not self._label:
             return text
-        *lines, self._rest = (self._rest + text).split(b"\n")
+        *lines, self._rest = whole_lines(self._rest + text)
         return b"".join(self._label + line + b"\n" for line in lines)
 
 

@@ -174,7 +174,9 @@ def submit(
     on: Target,
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="A kind of job, your own script file, or a job file: job.yaml.", show_default=False),
+        typer.Argument(
+            metavar="JOB", help="A kind of job, your own script file, or a job file: job.yaml.", show_default=False
+        ),
     ] = None,
     args: Annotated[
         list[str] | None,
@@ -474,11 +476,11 @@ def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
     from trainium_cdk.cli.env_file import read
 
     pairs = {name: value for file in files for name, value in read(file).items()}
-    for text in texts:
+    for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
             raise JobError(
-                f"--env {text[:80]!r} has no value, and is not set in your environment. Write NAME=VALUE, or set it"
+                f"--env number {number} is a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"
             )
         pairs[name] = value if equals else os.environ[name]
     return pairs

@@ -126,10 +126,11 @@ def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=None, padding=(0, 2, 0, 0))
     for name in columns:
-        made.add_column(name, overflow="fold")
+        made.add_column(Text(line(name)), overflow="fold")
     for row in rows:
         made.add_row(*(state_text(line(cell)) for cell in row))
     return made

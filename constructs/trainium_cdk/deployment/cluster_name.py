@@ -2,7 +2,7 @@
 
 ParallelCluster's provider deletes by name, on rollback too: a creation that fails because the name is taken would delete the
 cluster that has it. So the cluster depends on this resource. Deleted on purpose, it deletes the cluster's logs, which
-ParallelCluster retains; a rollback leaves them, as they hold the reason.
+ParallelCluster retains; a rollback leaves those of the nodes, as they hold the reason.
 
 Properties: ClusterName, DeleteLogs ("yes" or "no").
 """
@@ -10,6 +10,7 @@ Properties: ClusterName, DeleteLogs ("yes" or "no").
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from .request import Client, Request, Response
@@ -24,9 +25,10 @@ def respond(request: Request, client: Client) -> Response:
     name, cloudformation = str(request.properties["ClusterName"]), client("cloudformation")
     claimed = request.physical_id == name
     if request.delete:
-        wanted = request.properties["DeleteLogs"] == "yes" and claimed
-        if wanted and "ROLLBACK" not in (_status(cloudformation, request.stack) or "ROLLBACK"):
-            _delete_logs(client("logs"), name)
+        if request.properties["DeleteLogs"] == "yes" and claimed:
+            stacks = f"{request.stack.partition(':stack/')[0]}:stack/{name}/"
+            wanted = "ROLLBACK" not in (_status(cloudformation, request.stack) or "ROLLBACK")
+            _delete_logs(client("logs"), name, wanted, lambda id: _status(cloudformation, stacks + id) is not None)
         return Response(request.physical_id or name)
     if not claimed and (status := _status(cloudformation, name)) and not _ours(cloudformation, request.stack, name):
         raise ValueError(
@@ -51,10 +53,12 @@ def _ours(cloudformation: Any, stack: str, name: str) -> bool:
     return any(r["ResourceType"] == "Custom::PclusterCluster" for r in found)
 
 
-def _delete_logs(logs: Any, name: str) -> None:
-    """Delete only this cluster's log groups: their names end with the time of its creation."""
-    prefix = f"/aws/parallelcluster/{name}-"
-    for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
-        for group in [g["logGroupName"] for g in page["logGroups"]]:
-            if re.fullmatch(r"\d{12}", group.removeprefix(prefix)):
+def _delete_logs(logs: Any, name: str, nodes: bool, is_cluster: Callable[[str], bool]) -> None:
+    """Delete only this cluster's log groups: those of nodes end with the time of its creation, those of functions with the id of its stack."""
+    for prefix, ours in (
+        (f"/aws/parallelcluster/{name}-", lambda end: nodes and re.fullmatch(r"\d{12}", end)),
+        ("/aws/lambda/pcluster-Cleanup", lambda end: is_cluster(end[-36:])),  # ...Resources and ...Route53
+    ):
+        for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
+            for group in [g["logGroupName"] for g in page["logGroups"] if ours(g["logGroupName"].removeprefix(prefix))]:
                 logs.delete_log_group(logGroupName=group)

@@ -16,7 +16,7 @@ def element(tag: str, *children: Element | str | None, **attributes: object) -> 
         children: None is left out.
         attributes: `class_` is class, `font_size` is font-size; None is left out.
 
-    >>> svg(element("text", "a<b", class_="x", font_size=12))
+    >>> tostring(element("text", "a<b", class_="x", font_size=12), encoding="unicode")
     '<text class="x" font-size="12">a&lt;b</text>'
     """
     made = Element(
@@ -40,11 +40,6 @@ def cleaned(text: str) -> str:
 def html(page: Element) -> str:
     """A whole page."""
     return f"<!doctype html>\n{tostring(page, encoding='unicode', method='html')}\n"
-
-
-def svg(picture: Element) -> str:
-    """A picture as a file of its own."""
-    return tostring(picture, encoding="unicode", short_empty_elements=True)
 
 
 def _number(value: object) -> str:

@@ -48,6 +48,11 @@ _SPECS = (
     " : has(object.spec.containers) ? [object.spec]"
     " : has(object.spec.template) ? [object.spec.template.spec] : []"
 )
+_COUNTS = (
+    "has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(r, r.?replicas.orValue(1) * r.template.spec.?parallelism.orValue(1))"
+    " : object.kind == 'Job' ? [object.spec.?parallelism.orValue(1)] : []"
+)
+"""Numbers of pods of an object's parts."""
 _CONTAINERS = "(s.containers + s.?initContainers.orValue([]))"
 _AMOUNTS = "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]"
 _OWNED = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
@@ -101,6 +106,7 @@ def _of_pods(wanted: Installation) -> Manifest:
     tolerates = f"s.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{taint}'])"
     variables = {
         "specs": _SPECS,
+        "counts": _COUNTS,
         "judged": f"variables.specs.map(s, {{'asks': {asks}, 'none': {none}, 'tolerates': {tolerates}}})",
         "devices": "object.kind == 'TrainJob' || variables.judged.exists(j, j.asks)",  # a TrainJob's are in its runtime
         # the Jobs of a CronJob take the label of its template
@@ -112,6 +118,9 @@ def _of_pods(wanted: Installation) -> Manifest:
         "kueue.x-k8s.io/queue-name, and let Kueue start it",
         # Kueue lets their pods onto Trainium nodes, and counts none
         "!variables.judged.exists(j, j.none)": "a container asks for 0 Trainium devices. Ask for 1 or more, or remove the line",
+        # Kueue 0.18.3 asks for its nodes with a count of 0, which no ProvisioningRequest may have, and the share stays taken (its pull request 13975)
+        "!variables.devices || variables.counts.all(n, n != 0)": "a part has 0 pods, which Kueue cannot start. Remove it, or give "
+        "replicas and parallelism of 1 or more",
         "variables.judged.all(j, j.asks || !j.tolerates)": "only pods that request devices may tolerate the taint of Trainium nodes. "
         "Remove the toleration",
         # Kueue takes the child of an admitted job for a part of it

@@ -42,7 +42,7 @@ class TrnNodeGroup(Checked):
     Example:
         nodes = settings.NodeGroup(instance_type="trn1.32xlarge", max_nodes=4)
         group = TrnNodeGroup(self, "Trn", cluster=cluster, nodes=nodes)
-        bucket.grant_read(group)
+        repository.grant_pull(group)
 
     Args:
         cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. An
@@ -126,7 +126,7 @@ class TrnNodeGroup(Checked):
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_to_nodes(self, storage, self.role)
-        groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
+        groups = [view.security_group.security_group_id, *(group.security_group_id for group in security_groups)]
         if storage:
             groups.append(storage.client_security_group.security_group_id)
         if has_efa:
@@ -190,7 +190,8 @@ class TrnNodeGroup(Checked):
         self._first.add_dependency(*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else []))
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
-        self._connections: ec2.Connections | None = None
+        own = [self.efa_security_group] if self.efa_security_group else [*security_groups]
+        self._connections = ec2.Connections(security_groups=own or [view.security_group])
 
     def wait_for(self, *others: IDependable) -> None:
         """Create the nodes after these, for example the add-ons that must be there when the first node joins."""
@@ -223,10 +224,8 @@ class TrnNodeGroup(Checked):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Rules of its EFA security group; a group without EFA has none of its own."""
-        if self._connections is None:  # few groups have rules of their own
-            groups = [self.efa_security_group] if self.efa_security_group else []
-            self._connections = ec2.Connections(security_groups=groups)
+        """Rules of its EFA security group. A group without EFA has those of `security_groups`, else of the cluster's own, which all
+        nodes of the cluster share."""
         return self._connections
 
     @property

@@ -76,7 +76,7 @@ class TrnSystemNodes(Checked):
         if storage:
             grant_to_nodes(self, storage, self.role)
         data = user_data(lustre=bool(storage and storage.has_lustre))
-        groups = [view.security_group_id]
+        groups = [view.security_group.security_group_id]
         if storage:
             groups.append(storage.client_security_group.security_group_id)
         template = launch_template(

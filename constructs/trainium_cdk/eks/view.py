@@ -79,9 +79,9 @@ class ClusterView:
         return self._given("vpc", lambda cluster: cluster.vpc)
 
     @cached_property
-    def security_group_id(self) -> str:
+    def security_group(self) -> ec2.ISecurityGroup:
         """The group that EKS creates for the cluster and all its nodes."""
-        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group_id)
+        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group)
 
     def api_server(self, service_cidr: str) -> ApiServer:
         """Its API, for nodes with an image of the caller's own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
 import threading
 import time
@@ -17,9 +18,12 @@ from trainium_cdk.runner.layout import OFFER as OFFER
 _LOOK_SECONDS = 5.0
 _PIECE = 65_536
 _LINGER_SECONDS = 2.0
-_ASKS = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) /")
-_HOST = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE)
-_TOLD = b"Open this page at 127.0.0.1 or localhost.\n"
+_HEAD_SECONDS = 1.0
+"""After which a head that is still incomplete is no browser's: those send it at once."""
+_REQUEST = re.compile(rb"[!-~]+ /\S*(?: HTTP/1|\Z)")
+_JUDGED = re.compile(rb"\r\n(host|origin|sec-fetch-site):[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
+_LOCAL = re.compile(rb"(?:127\.0\.0\.1|localhost)(?::[0-9]*)?")
+_TOLD = b"Open this page at 127.0.0.1 or localhost, in the browser's address bar: links and requests of other pages are refused.\n"
 _NOT_HERE = (
     b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
     % (len(_TOLD), _TOLD)
@@ -141,23 +145,30 @@ def patiently(seconds: float, look: Callable[[], T]) -> T:
             time.sleep(1)
 
 
-def _begun(here: socket.socket) -> bytes:
-    """The first bytes of a connection; of a web page's request, with the name that it asks for."""
+def _read(here: socket.socket) -> bytes:
+    """Read the next bytes of a connection; of an HTTP request, the whole head."""
     data = here.recv(_PIECE)
-    while _ASKS.match(data) and not (_HOST.search(data) or b"\r\n\r\n" in data) and len(data) < _PIECE:
-        if not (more := here.recv(_PIECE)):
+    while _REQUEST.match(data) and b"\r\n\r\n" not in data and len(data) < _PIECE:
+        if not select.select([here], [], [], _HEAD_SECONDS)[0] or not (more := here.recv(_PIECE)):
             break
         data += more
     return data
 
 
-def _of_another_name(data: bytes) -> bool:
-    """Return whether a connection begins with a web page's request to another host name than this machine's. Browsers name one on each."""
-    found = _HOST.search(data)
-    name = found[1].decode(errors="replace").lower() if found else ""
-    if not _ASKS.match(data) or (not found and b"\r\n\r\n" in data):
+def _is_foreign(data: bytes) -> bool:
+    """Return whether these bytes are a browser's request that a page of another origin made. Browsers name the host and the origin, and since 2023
+    all send Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/), which no page can change. Without these headers it is no browser."""
+    if not _REQUEST.match(data):
         return False
-    return re.sub(r":[0-9]*$", "", name) not in ("127.0.0.1", "localhost")
+    head, end, _ = data.partition(b"\r\n\r\n")
+    named: dict[bytes, set[bytes]] = {b"host": set(), b"origin": set(), b"sec-fetch-site": set()}
+    for name, value in _JUDGED.findall(head + b"\r\n"):
+        named[name.lower()].add(value.lower())
+    hosts, origins, sites = named.values()
+    own = {b"http://" + host for host in hosts} | ({b"null"} if sites == {b"same-origin"} else set())
+    return (not end and len(data) >= _PIECE) or not (
+        all(map(_LOCAL.fullmatch, hosts)) and origins <= own and sites <= {b"same-origin", b"none"}
+    )
 
 
 def _refuse(here: socket.socket) -> None:
@@ -171,8 +182,8 @@ def _refuse(here: socket.socket) -> None:
 
 
 def join(here: socket.socket, there: Any) -> None:
-    """Copy between two connections until both ends have closed. Of a browser, only pages of this machine get through: another page may
-    have made its own name point here."""
+    """Copy between two connections until both ends have closed. Of a browser, only the program's own pages get through. Each request of
+    a connection is judged: a browser may send those of several pages over one."""
 
     def back() -> None:
         wanted = True  # all of it is read even if the caller has gone: the Kubernetes client's thread fails if nothing takes its data
@@ -189,13 +200,14 @@ def join(here: socket.socket, there: Any) -> None:
     thread = threading.Thread(target=back, daemon=True)
     thread.start()
     with contextlib.suppress(OSError):
-        data = _begun(here)
-        if _of_another_name(data):
-            data = b""
-            _refuse(here)
+        data = _read(here)
+        web = _REQUEST.match(data)
         while data:
+            if web and _is_foreign(data):
+                _refuse(here)
+                break
             there.sendall(data)
-            data = here.recv(_PIECE)
+            data = _read(here) if web else here.recv(_PIECE)
     with contextlib.suppress(OSError):
         there.shutdown(socket.SHUT_WR)
     thread.join()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, similar
 from trainium_cdk.jobs import packages, preparation, sweep, words
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.quote import printed
@@ -495,5 +495,7 @@ def _describe(error: ValidationError, kind: type[Job]) -> str:
                 reason = "not in the right format"
                 if "on the cluster" in fix and str(found["input"]).startswith("s3://"):
                     reason, fix = "it is read from the cluster, not from S3", _copied(found["input"])
+            elif meant := similar(str(found["input"]).lower(), re.findall("'([^']+)'", found["msg"]), 0.8):
+                fix = f" Write {meant}"
             sentences.append(f"{key} is {shown(found['input'])}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

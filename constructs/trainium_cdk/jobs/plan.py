@@ -17,6 +17,7 @@ from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
 from trainium_cdk.jobs.models import StageName as StageName
+from trainium_cdk.text import join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Stack
@@ -33,9 +34,9 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     Raises:
         JobError: it does not fit; the message names the value and what would fit.
     """
-    if cluster.cpu and job.queue == cluster.cpu.queue:
-        _without_trainium(job, cluster.cpu)
     alike = _fleets(job, cluster)
+    if not alike[0].devices:
+        _without_trainium(job, alike[0])
     fleet = _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)}))
     if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
@@ -50,7 +51,13 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if fleet.ultraserver and job.nodes > 1:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
-    others = {f.resource for f in cluster.queue(fleet.queue)} - {f.resource for f in alike}
+    rest = [f for f in cluster.queue(fleet.queue) if f not in alike]
+    same = [f for f in rest if f.resource in {f.resource for f in alike}]  # of other queues, in your own partition
+    if job.nodes > 1 and (other := next((f for f in same if f.instance_type == fleet.instance_type), None)):
+        raise JobError(
+            f"nodes is {job.nodes}, but queue {fleet.queue} has {fleet.resource} of {fleet.home} and of {other.home}, which Slurm cannot tell "
+            f"apart, and EFA does not cross their subnets. Use --queue {fleet.home}, or rename a compute resource"
+        )
     own = [f for f in cluster.fleets if f.capacity_type != "capacity-block" or f.queue == fleet.queue]
     cheapest = min(own, key=lambda f: (f.cores, f.queue != fleet.queue))
     made = Plan(
@@ -59,7 +66,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         fleet=fleet,
         batch=batch,
         prepares_on=cluster.cpu or cheapest,
-        constraint="|".join(f.resource for f in alike) if others else None,
+        constraint=fleet.instance_type if same else "|".join(f.resource for f in alike) if rest else None,
         notes=tuple(notes),
     )
     if job.resume_from:
@@ -223,7 +230,7 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
         fleets = found
     groups: dict[tuple[object, ...], list[Fleet]] = {}
     for fleet in fleets:  # node groups may be in different subnets, a queue is in one
-        own = fleet.resource if cluster.containers else ""
+        own = fleet.resource if cluster.containers else fleet.home
         groups.setdefault((fleet.queue, fleet.instance_type, fleet.efa, own), []).append(fleet)
     for group in groups.values():
         if job.nodes <= _nodes(group):
@@ -258,7 +265,7 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
 
     kind = Catalog.load().instances.get(fleet.instance_type)
     if kind is None or job.lnc not in kind.lnc:
-        can = f"runs with {or_list(list(kind.lnc))}" if kind else "is not in the catalogue"
+        can = f"runs with {join_words(kind.lnc, 'or')}" if kind else "is not in the catalogue"
         raise JobError(f"lnc is {job.lnc}, but {fleet.instance_type} of queue {fleet.queue} {can}. Remove it")
     cores = kind.logical_cores(job.lnc)
     if cluster.containers and cores != fleet.cores:
@@ -267,11 +274,6 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
             f"to pods. Deploy the node group with `lnc: {job.lnc}`"
         )
     return fleet.model_copy(update={"lnc": job.lnc, "cores": cores})
-
-
-def or_list(numbers: list[int]) -> str:
-    texts = [str(n) for n in numbers]
-    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
 
 
 def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:

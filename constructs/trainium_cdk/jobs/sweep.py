@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainium_cdk.errors import fix_of_path
 from trainium_cdk.jobs.words import shown, wrong
 from trainium_cdk.runner.arrays import MAX_MEMBERS
 from trainium_cdk.runner.spec import Part, Place, Sweep, Word, Words
@@ -106,7 +107,12 @@ def _parse(text: str) -> tuple[str, list[str]]:
     name, equals, values = text.partition("=")
     if not equals:
         raise wrong(f"--sweep {shown(text)} has no values. {_FORM}")
-    return name, next(csv.reader([values], skipinitialspace=True), [])
+    read = next(csv.reader([values], skipinitialspace=True), [])
+    if half := next((one for one in read if one[:1] in "[(" and one[-1:] not in "])"), None):
+        raise wrong(
+            f"--sweep {name} has the value {shown(half)}, half of a list. Leave out brackets, or write the list in double quotes"
+        )
+    return name, read
 
 
 def _product(given: Sequence[tuple[str, Any]]) -> Sweep:
@@ -193,7 +199,7 @@ def _of_file(file: Path) -> list[tuple[str, Mapping[Any, Any]]]:
         text = file.read_text("utf-8-sig")
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
-        raise wrong(f"cannot read the sweep {file}: {reason}. Check the path") from None
+        raise wrong(f"cannot read the sweep {file}: {reason}. {fix_of_path(file)}") from None
     lines = text.splitlines()
     return list((_of_csv if file.suffix == ".csv" else _of_json)(lines))
 

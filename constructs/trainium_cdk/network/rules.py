@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from constructs import Construct
 
@@ -10,9 +10,19 @@ from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import addresses, peering, zones
-from trainium_cdk.settings import ExistingSubnet, Network, Peering
+from trainium_cdk.checks.rule import warning
+from trainium_cdk.settings import Environment, ExistingSubnet, Network, Peering, Problem
+
+
+def closed_network(env: Environment) -> Iterator[Problem]:
+    """A network of an environment has the rules of its engine."""
+    if not env.network.existing and env.network.nat == "none" and not env.network.interface_endpoints:
+        reason = "without interface endpoints nodes and functions in it reach neither AWS nor the internet"
+        yield warning(("network", "nat"), reason, "add interface_endpoints, or write nat: one", value="none")
+
 
 _RULES = (
+    closed_network,
     addresses.public_addresses,
     addresses.subnet_outside_vpc,
     zones.zone_of_another_region,

@@ -79,11 +79,13 @@ class Fleet(BaseModel):
     """Instances of one UltraServer; 0 = in none."""
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
+    home: str = ""
+    """The queue that these nodes are named after, where `queue` is a partition of your own with nodes of others; else empty."""
 
     @property
     def text(self) -> str:
-        """Its output. Only that of a capacity block has `reservation`."""
-        return self.model_dump_json(exclude=None if self.reservation else {"reservation"})
+        """Its output. Only that of a capacity block has `reservation`, and only that of your own partition `home`."""
+        return self.model_dump_json(exclude={name for name in ("reservation", "home") if not getattr(self, name)})
 
 
 def block_of(capacity_type: str, reservation: str | None) -> str:
@@ -211,12 +213,22 @@ COMMON_KEYS: Keys = {
 }
 NEXT_STEP = "NextStep"
 """The output for people: a command. Nothing reads it."""
+_LEFT = {
+    "slurm": "logs of ParallelCluster's provider, and its bucket parallelcluster-*-v1-do-not-delete, which all clusters of the region share",
+    "eks": "load balancers and volumes that your objects in Kubernetes have created",
+}
+"""Engine -> what plain `cdk destroy` leaves. `trn destroy` deletes it, or lists it where it is shared or anybody could have tagged it so."""
 
 
-def next_step(stack: str, region: str) -> Exports:
-    """The output that says what to type once the stack is deployed. The arguments may be CDK tokens."""
+def next_step(stack: str, region: str, engine: str = "", on_destroy: str = "delete") -> Exports:
+    """The outputs that say what to type: next, and at the end. The CDK sorts outputs by key. `stack` and `region` may be CDK tokens."""
     command = f"trn submit --list --here --stack {stack} --region {region}"
-    return {NEXT_STEP: (command, "Type this next: it lists the kinds of jobs, and whether this cluster can run each")}
+    kept = "data, logs and keys, as on_destroy is keep" if on_destroy == "keep" else ""
+    destroyed = f"trn destroy {stack} --region {region}. Plain cdk destroy leaves {'; '.join(filter(None, [_LEFT.get(engine), kept])) or 'nothing'}"
+    return {
+        NEXT_STEP: (command, "Type this next: it lists the kinds of jobs, and whether this cluster can run each"),
+        "WhenDestroyed": (destroyed, "The command that removes the stack, and what the CDK's own would leave"),
+    }
 
 
 def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[Fleet]) -> Exports:

@@ -244,12 +244,11 @@ def with_trainium() -> set[str]:
 
 
 def _has(stack: str, region: str) -> bool:
-    import boto3
     from botocore.config import Config
 
     quick = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
     try:
-        boto3.client("cloudformation", region_name=region, config=quick).describe_stacks(StackName=stack)
+        aws_client("cloudformation", region, config=quick).describe_stacks(StackName=stack)
     except failures():
         return False
     return True

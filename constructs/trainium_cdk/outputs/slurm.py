@@ -1,11 +1,12 @@
 """Outputs of `TrnPclusterStack` and `TrnPcsStack`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, block_of, export
+from trainium_cdk.runner.head.nodes import hostnames
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import CpuQueue, Environment
@@ -80,7 +81,7 @@ def slurm_outputs(env: "Environment", *, head_node_id: str, bucket: str, registr
     """Return the outputs of an environment's stack. The arguments may be CDK tokens; the rest is plain text."""
     values = {"cluster_name": env.cluster_name, "head_node_id": head_node_id, "venv": env.bootstrap.venv}
     values |= of_nodes(env, "slurm", bucket=bucket, registry_uri=registry_uri)
-    return export("slurm", SlurmCluster.keys, values, fleets(env))
+    return export("slurm", SlurmCluster.keys, values, (*fleets(env), *_own_partitions(env)))
 
 
 def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str) -> Mapping[str, str]:
@@ -138,6 +139,29 @@ def fleets(env: "Environment", engine: str = "slurm") -> tuple[Fleet, ...]:
         for queue in env.slurm_sections[engine].queues
         for resource in queue.compute_resources
     )
+
+
+def _own_partitions(env: "Environment") -> Iterator[Fleet]:
+    """The fleets of partitions of your own in slurm.conf, which have nodes of queues."""
+    p = env.pcluster
+    scheduling = (p.overrides.get("Scheduling") or {}).get("SlurmSettings") or {}
+    given = (*p.slurm_settings, *(scheduling.get("CustomSlurmSettings") or ()))
+    lines = [{key.lower(): str(value) for key, value in line.items()} for line in given]
+    sets = {line["nodeset"]: line for line in lines if "nodeset" in line}
+    for line in (line for line in lines if line.get("partitionname", "DEFAULT").upper() != "DEFAULT"):
+        for fleet in (*fleets(env), *map(_cpu_fleet, p.cpu_queues)):
+            if nodes := _nodes_in(line, fleet, sets):
+                yield fleet.model_copy(update={"queue": line["partitionname"], "home": fleet.queue, "nodes": nodes})
+
+
+def _nodes_in(line: Mapping[str, str], fleet: Fleet, sets: Mapping[str, Mapping[str, str]]) -> int:
+    """How many nodes of a fleet are in a partition or a node set, by the names and features that ParallelCluster gives to nodes."""
+    names = set(hostnames(line.get("nodes", "")))
+    if names & {"ALL", f"{fleet.queue}_nodes"} or line.get("feature") in (fleet.resource, fleet.instance_type):
+        return fleet.nodes
+    own = re.compile(rf"{re.escape(fleet.queue)}-(st|dy)-{re.escape(fleet.resource)}-\d+")
+    found = sum(1 if own.fullmatch(name) else _nodes_in(sets.get(name, {}), fleet, {}) for name in names)
+    return min(found, fleet.nodes)
 
 
 GROUP_TAG = "aws:pcs:compute-node-group-id"

@@ -105,5 +105,6 @@ def _statements(stack: Stack, cluster_name: str) -> list[iam.PolicyStatement]:
         ("cloudformation:ListStackResources", [stack.stack_id]),
         ("logs:DescribeLogGroups", [f"{log_groups}*"]),
         ("logs:DeleteLogGroup", [f"{log_groups}/aws/parallelcluster/{cluster_name}-*"]),
+        ("logs:DeleteLogGroup", [f"{log_groups}/aws/lambda/pcluster-Cleanup*"]),
     )
     return [allow(resources, action) for action, resources in allowed]

@@ -61,7 +61,7 @@ def write_variables(folder: Path, job: JobSpec) -> None:
 
 
 def forget_variables(folder: Path) -> None:
-    """Delete a job's variables, which may be secrets, once it has completed or was cancelled: nothing starts it again."""
+    """Delete a job's variables, which may be secrets, once nothing starts it again. A submission that does brings them."""
     with contextlib.suppress(OSError):
         (folder / "env.json").unlink()
 

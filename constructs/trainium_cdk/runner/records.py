@@ -34,6 +34,7 @@ RUNNING, ENDED = "running", "ended"
 CANCELLED, TIMEOUT, LOST = "CANCELLED", "TIMEOUT", "LOST"
 """Why a stage was stopped: the words of `State.why`. LOST: Slurm's controller crashed, and has forgotten it."""
 
+_Moment = Annotated[float, spec.TIME]
 TimedFinding = Annotated[Finding, spec.Bound("finding of such a time", lambda finding: spec.TIME.holds(finding.at))]
 """A finding from a file of a job, or from an answer."""
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class SubmittedRecord:
     numbers: Mapping[str, str]
     digest: str = ""
     cluster: str = ""
-    at: float = 0.0
+    at: _Moment = 0.0
     runner: str = ""
 
 
@@ -77,7 +78,7 @@ class State:
     number: str
     attempt: int = 0
     code: Optional[int] = None
-    at: float = 0.0
+    at: _Moment = 0.0
     nodes: str = ""
     why: str = ""
     failed_node: Optional[int] = None
@@ -106,7 +107,7 @@ class Failure:
     node: int
     code: int
     last: str = ""
-    at: float = field(default_factory=time.time)
+    at: _Moment = field(default_factory=time.time)
     rank: Optional[int] = None
     said: Said = field(default_factory=Said)
     kills: int = 0
@@ -207,7 +208,7 @@ def forget(job: Path, stage: str) -> None:
     """Remove the marks and failures of all earlier runs of a stage."""
     for name in _names(job / "state"):
         if name.startswith(f"{stage}.") and name != f"{stage}.json":
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # gone, or a folder that the job made
                 (job / "state" / name).unlink()
 
 

@@ -63,9 +63,7 @@ def _meant(model: type[BaseModel], at: KeyPath, key: str) -> dict[KeyPath, str]:
             break
         found = {p: text for target, text in words.items() for p in _places(model, at, end, target)}
         if not found and not general:
-            top = [
-                p for p in _paths(model).get(plain, ()) if len(p) == 1
-            ]  # such as tags: nearer ones mean something else
+            top = [p for p in _paths(model).get(plain, ()) if len(p) == 1]  # tags: nearer ones mean something else
             found = dict.fromkeys(top or _places(model, at, end, (key,), anywhere=True), "")
         if found:
             return found if len(found) <= _MOST else {}

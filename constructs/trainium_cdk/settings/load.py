@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from trainium_cdk.errors import SettingsError, SettingsFileError
+from trainium_cdk.errors import SettingsError, SettingsFileError, fix_of_path
 from trainium_cdk.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.shape import problems_of
@@ -145,7 +145,7 @@ def read_text(file: Path, kind: str) -> str:
             raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", f"Give {kind}")
         return data.decode("utf-8")
     except FileNotFoundError:
-        raise SettingsFileError(file, "the file does not exist", "Check the path") from None
+        raise SettingsFileError(file, "the file does not exist", fix_of_path(file)) from None
     except UnicodeDecodeError as e:
         raise SettingsFileError(file, f"not UTF-8 text (byte {e.start})", "Save it as UTF-8 YAML text") from None
     except (OSError, ValueError) as e:

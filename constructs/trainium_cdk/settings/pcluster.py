@@ -137,7 +137,7 @@ class Accounting(Settings):
         ),
         MaybeToken,
     ]
-    """host or host:port"""
+    """host or host:port, of a MySQL server that Slurm supports. MariaDB from 11.6.2 on needs innodb_snapshot_isolation=OFF."""
     user: Annotated[
         str,
         Text(

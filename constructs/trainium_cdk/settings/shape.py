@@ -39,9 +39,10 @@ def problems_of(
 
 
 def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
+    """A list whose only item is wrong is also reported as too short, and a default that depends on a wrong value as not made."""
     above = {e["loc"][:end] for e in details for end in range(len(e["loc"]))}
-    return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
+    unmade = "default_factory_not_called"
+    return [e for e in details if e["type"] != unmade and not (e["type"] == "too_short" and e["loc"] in above)]
 
 
 def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[BaseModel]) -> list[Problem]:
@@ -55,8 +56,8 @@ def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[B
 def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, model: type[BaseModel]) -> Problem:
     context = error.get("ctx", {})
     last = key[-1] if key else "it"
+    after = "the dash" if isinstance(last, int) else f"`{last}:`"
     if value is None:
-        after = "the dash" if isinstance(last, int) else f"`{last}:`"
         return Problem(key, "(nothing)", "it has no value", f"write a value after {after}, or remove the line")
     match error["type"]:
         case "trn":
@@ -65,6 +66,8 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, "this key does not exist", fix_of_unknown(model, key[:-1], str(last)))
         case "missing":
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
+        case "literal_error" if f" {value}," in f" {context['expected'].replace(' or', ',')},":
+            return Problem(key, value, "read as text, not as a number", f"remove the quotes: {value}")
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
         case text.MISMATCH if isinstance(value, str) and is_placeholder(value):
@@ -85,9 +88,15 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             written = number or ("" if isinstance(value, float) else show(value))
             fix = f'put it in quotes: "{written}"' if written else "put the value in quotes"
             return Problem(key, number or value, f"read as {_READ_AS[type(value)]}, not as text", fix)
+        case "string_type" if isinstance(value, list | tuple | Mapping):
+            only = f': "{show(value[0])}"' if isinstance(value, list) and len(value) == 1 else ""
+            return Problem(key, _shown(value), "this is text, not a list or a section", f"write it after {after}{only}")
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(model, key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
+            pairs = [pair.split("=", 1) for pair in value.split()] if isinstance(value, str) else []
+            if pairs and all(len(pair) == 2 and '"' not in pair[1] for pair in pairs):  # a line of slurm.conf
+                fix = "write {" + ", ".join(f'{name}: "{given}"' for name, given in pairs) + "}"
             fix += ", or null for none" if may_be_none(model, key) else ""
             return Problem(key, value, "this is a section, not a value", fix)
         case "tuple_type":
@@ -104,11 +113,16 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, f"it has {context['actual_length']} items, and may have {most}", "remove some")
         case _:
             message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            return Problem(key, _shown(value), message[:1].lower() + message[1:], _within(error["type"], context))
+            return Problem(
+                key,
+                _shown(value),
+                message[:1].lower() + message[1:],
+                fix_of_value(error["type"], context) or "give a value of this kind",
+            )
 
 
-def _within(kind: str, context: Mapping[str, Any]) -> str:
-    """The fix for a number outside its range, a text of the wrong length, or a value of another type."""
+def fix_of_value(kind: str, context: Mapping[str, Any]) -> str:
+    """The fix for a number outside its range, a text of the wrong length, or a value of another type; empty for other errors."""
     match kind:
         case "less_than_equal":
             return f"write {context['le']} or less"
@@ -123,10 +137,12 @@ def _within(kind: str, context: Mapping[str, Any]) -> str:
         case "string_too_short":
             return f"write at least {counted(context['min_length'], 'character')}"
         case "int_type" | "int_parsing" | "int_from_float":
-            return "write a whole number"
+            return "write a whole number, without a unit"
+        case "float_type" | "float_parsing" | "finite_number":
+            return "write a number, without a unit"
         case "bool_type" | "bool_parsing":
             return "write true or false"
-    return "give a value of this kind"
+    return ""
 
 
 def _shown(value: Any) -> Any:

@@ -111,8 +111,8 @@ class ClusterUser(Settings):
     name: Annotated[
         str,
         Text(
-            r"^[a-z_][a-z0-9_-]{0,31}$",
-            "the name of a Linux user: at most 32 small letters, digits, _ and hyphens, with a letter or _ as the first",
+            r"^[a-z_][a-z0-9_.-]{0,31}$",
+            "the name of a Linux user: at most 32 small letters, digits, _, dots and hyphens, with a letter or _ as the first",
             "alice",
         ),
     ]

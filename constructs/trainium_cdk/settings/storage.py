@@ -30,6 +30,13 @@ FSX_THROUGHPUT: dict[FsxDeployment, tuple[int, ...]] = {
 }
 FSX_METADATA_IOPS = (1500, 3000, 6000, *range(12000, 192001, 12000))
 """Of a PERSISTENT_2 file system on SSD (FSx API reference, CreateFileSystemLustreMetadataConfiguration, 2026-11)."""
+SERVER_PORTS = {
+    "efs": [("tcp", 2049)],
+    "fsx-lustre": [("tcp", 988)],
+    "fsx-openzfs": [(protocol, port) for protocol in ("tcp", "udp") for port in (111, 2049, 20001, 20002, 20003)],
+    "fsx-ontap": [(protocol, port) for protocol in ("tcp", "udp") for port in (111, 635, 2049, 4046)],
+}
+"""Type of a file system -> protocols and ports without which ParallelCluster refuses it (FSX_PORTS of aws-parallelcluster 3.16.1)."""
 FSX_LINKS = 8
 """Links of one file system (FSx API reference, CreateDataRepositoryAssociation, 2026-11)."""
 

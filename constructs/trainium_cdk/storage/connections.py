@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from aws_cdk import aws_ec2 as ec2
 
 from trainium_cdk._cdk.groups import allow_from, allow_to
+from trainium_cdk.settings.storage import SERVER_PORTS
 
-_TCP_AND_UDP = (ec2.Port.tcp, ec2.Port.udp)
 PORTS: Mapping[str, Sequence[ec2.Port]] = {
-    "efs": (ec2.Port.tcp(2049),),
-    "fsx-lustre": (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023)),
-    "fsx-openzfs": [port(number) for port in _TCP_AND_UDP for number in (111, 2049, 20001, 20002, 20003)],
-    "fsx-ontap": [port(number) for port in _TCP_AND_UDP for number in (111, 635, 2049, 4046)],
+    kind: [
+        *(getattr(ec2.Port, protocol)(port) for protocol, port in ports),
+        *([ec2.Port.tcp_range(1018, 1023)] if kind == "fsx-lustre" else []),  # FSx user guide, 2026-11
+    ]
+    for kind, ports in SERVER_PORTS.items()
 }
-"""Kind of a file system -> the ports that its clients need (FSX_PORTS of aws-parallelcluster 3.16.1; Lustre: FSx user guide, 2026-11)."""
+"""Type of a file system -> the ports that its clients need."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import jsii
-from aws_cdk import RemovalPolicy, aws_efs, aws_fsx
+from aws_cdk import Annotations, RemovalPolicy, aws_efs, aws_fsx
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup, IDependable
@@ -87,7 +87,7 @@ class TrnStorage(Checked):
         self._efs_arn: str | None = None
         self.file_systems = []
         new = any(isinstance(each, Efs | Fsx) and not each.existing for each in (efs, lustre))
-        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
+        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE, nodes=False) if new else []
         if of_efs:
             theirs = efs_from_settings(scope, id, of_efs.existing) if of_efs.existing else efs
             self.file_systems.append(self._efs(of_efs, theirs, subnets))
@@ -95,6 +95,8 @@ class TrnStorage(Checked):
             existing = lustre_from_settings(scope, id, of_lustre.existing) if of_lustre.existing else lustre
             name = of_lustre.existing.mount_name if of_lustre.existing else lustre_mount_name
             self.file_systems.append(self._lustre(of_lustre, existing, name, subnets))
+        given = [each.existing for each in (of_efs, of_lustre) if each and each.existing]
+        self._closed = [each.id for each in given if not each.security_group]
         self._connections = ServerConnections(self._servers)
         self._connections.allow_clients(self.client_security_group)
 
@@ -102,9 +104,10 @@ class TrnStorage(Checked):
     def connections(self) -> ec2.Connections:
         """Network access to the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them.
 
-        Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`.
+        Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`. Of an existing file
+        system without `security_group` no rule is added, and the synthesis warns.
         """
-        return self._connections
+        return self._opened()
 
     def allow_clients(self, clients: ec2.IConnectable) -> None:
         """Let clients use all file systems. The rules are in the clients' stack, which may be another one.
@@ -112,7 +115,14 @@ class TrnStorage(Checked):
         Example:
             storage.allow_clients(instance)
         """
-        self._connections.allow_clients(clients)
+        self._opened().allow_clients(clients)
+
+    def _opened(self) -> ServerConnections:
+        """Its connections. Warns of file systems that they do not open."""
+        for id in self._closed:
+            text = f"{id} gets no rule, as its security group is not known. Fix: give security_group beside its id"
+            Annotations.of(self).add_warning_v2(f"trn:storage-without-group-{id}", text)
+        return self._connections
 
     @property
     def has_lustre(self) -> bool:

@@ -21,6 +21,7 @@ MODULES = (
     "quotas",
     "failed_creates",
     "failed_rollbacks",
+    "exports",
 )
 
 

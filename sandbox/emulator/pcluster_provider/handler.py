@@ -237,18 +237,24 @@ def _settled(name: str, *, deleted: bool = False) -> None:
 
 
 def _cluster_stack(name: str, log_group: str, logs: Mapping[str, Any]) -> str:
-    """Create the stack that ParallelCluster creates for a cluster, here with its log group only. Returns its id."""
-    properties: dict[str, Any] = {"LogGroupName": log_group}
-    if days := int(logs.get("RetentionInDays", 180)):
-        properties["RetentionInDays"] = days
-    resource = {
-        "Type": "AWS::Logs::LogGroup",
-        "DeletionPolicy": logs.get("DeletionPolicy", "Retain"),
-        "Properties": properties,
+    """Create the stack that ParallelCluster creates for a cluster, here with its log groups only. Returns its id."""
+    stack = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
+    names: dict[str, Any] = {
+        "CloudWatchLogGroup": log_group,
+        "CleanupResourcesFunctionLogGroup": {"Fn::Join": ["-", ["/aws/lambda/pcluster-CleanupResources", stack]]},
+    }
+    days = int(logs.get("RetentionInDays", 180))
+    resources = {
+        id: {
+            "Type": "AWS::Logs::LogGroup",
+            "DeletionPolicy": logs.get("DeletionPolicy", "Retain"),
+            "Properties": {"LogGroupName": group, **({"RetentionInDays": days} if days else {})},
+        }
+        for id, group in names.items()
     }
     made = boto3.client("cloudformation").create_stack(
         StackName=name,
-        TemplateBody=json.dumps({"Resources": {"CloudWatchLogGroup": resource}}),
+        TemplateBody=json.dumps({"Resources": resources}),
         Tags=[{"Key": "parallelcluster:cluster-name", "Value": name}],
     )
     _settled(name)

@@ -12,7 +12,7 @@ from tests.cdk import app
 from tests.checks.live.cases import Case, verify
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
-from trainium_cdk.checks.live.secrets import Secret
+from trainium_cdk.checks.live.keys import KmsKey
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
 ADDRESS = "pcluster: {head: {subnet: public, elastic_ip: 203.0.113.10}}"
@@ -56,6 +56,12 @@ def tags(version: str, system: str) -> list[dict[str, str]]:
 
 
 SECRET = ("pcluster", "accounting", "password_secret")
+DECRYPT = {
+    "Effect": "Allow",
+    "Principal": {"AWS": "arn:aws:iam::111122223333:root"},
+    "Action": "kms:Decrypt",
+    "Resource": "*",
+}
 ACCOUNTING = (
     "pcluster: {accounting: {uri: 'db:3306', user: slurm, "
     "password_secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:d-AbCdEf'}}"
@@ -70,6 +76,8 @@ TABLE = [
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/Lab"}, [("ok", "role Lab", "exists")], "eks"),
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/team/Lab"}, [("error", "Fix: write arn:aws:iam::111122223333:role/team/Lab [environment.yaml:1]")], "eks"),
     Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: None}, [("error", "there is none of this name in this account: EKS refuses its access entry")], "eks"),
+    Case("roles-with-access", ENTRY % "AWSServiceRoleForBatch", {ENTRY_AT: "arn:aws:iam::111122223333:role/aws-service-role/batch.amazonaws.com/AWSServiceRoleForBatch"},
+         [("error", "Fix: give one that is not a service's")], "eks"),
     Case("roles-with-access", SESSION, {ENTRY_AT: SSO_ARN}, [("error", f"Fix: write {SSO_ARN}")], "eks"),
     Case("users-with-access", USER, {USER_AT: "arn:aws:iam::111122223333:user/ada"}, [("ok", "user ada")], "eks"),
     Case("users-with-access", USER, {USER_AT: None}, [("error", "it matches no one")], "eks"),
@@ -142,15 +150,15 @@ TABLE = [
     Case("head-address", ADDRESS, {"AllocationId": "eipalloc-1", "AssociationId": "eipassoc-1", "InstanceId": "i-1"},
          [("warning", "i-1", "ParallelCluster would take it from there")]),
     Case("head-address", ADDRESS, None, [("error", "it is not an Elastic IP address of this account in us-east-1")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({}, {})}, [("ok", "secret d-AbCdEf", "its value is not read")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret(None, {})}, [("error", "does not exist in us-east-1", "[environment.yaml:1]")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"DeletedDate": 1}, {})}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, None)}, [("error", "= k: the KMS key that encrypts it does not exist")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Disabled"})}, [("error", "= Disabled", "enable-key --key-id k")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"})},
-         [("info", "not checked: whether the key's policy lets the head node use it", "kms:Decrypt")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=True)}, [("ok", "the head node may use this key")]),
-    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=False)},
+    Case("secrets", ACCOUNTING, {SECRET: ({}, None)}, [("ok", "secret d-AbCdEf", "its value is not read")]),
+    Case("secrets", ACCOUNTING, {SECRET: (None, None)}, [("error", "does not exist in us-east-1", "[environment.yaml:1]")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({"DeletedDate": 1}, None)}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({}, KmsKey(None))}, [("error", "it is the key of this secret, and does not exist in us-east-1", "use another")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({}, KmsKey({"KeyId": "k", "KeyState": "Disabled"}))}, [("error", "= Disabled", "enable-key --key-id k")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({}, KmsKey({"KeyId": "k", "KeyState": "Enabled"}))},
+         [("info", "= encrypted with k", "not checked: whether the key's policy lets the head node use it", "kms:Decrypt")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({}, KmsKey({"KeyId": "k"}, (DECRYPT,)))}, [("ok", "the head node may use this key")]),
+    Case("secrets", ACCOUNTING, {SECRET: ({}, KmsKey({"KeyId": "k"}, ({**DECRYPT, "Action": "kms:Encrypt"},)))},
          [("error", "let the key's policy allow arn:aws:iam::111122223333:root kms:Decrypt through Secrets Manager")]),
     Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),
     Case("service-roles", "pcluster: {queues: [{capacity_type: spot}]}",

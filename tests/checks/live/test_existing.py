@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.checks.live import test_account, test_capacity, test_keys
 from tests.checks.live.cases import BY_NAME, Case, verify
 from trainium_cdk.checks.live.data import FileSystem
 from trainium_cdk.checks.live.network import Existing, Peer
+from trainium_cdk.settings.network import InterfaceEndpoint
 
 VPC, SUBNET, TABLE_ID = "vpc-0123456789abcdef0", "subnet-0123456789abcdef0", "rtb-0123456789abcdef0"
 EXISTING = f"""\
@@ -60,17 +63,46 @@ LEAVING = {**OURS, "CidrBlockAssociationSet": [*OURS["CidrBlockAssociationSet"],
 ROUTES = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0"}]}
 TAKEN = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "10.0.0.0/16"}]}
 DNS = {"enableDnsSupport": True, "enableDnsHostnames": True}
-LOCAL = {"Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}]}
+LOCAL = {
+    "RouteTableId": TABLE_ID,
+    "Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}],
+}
 NAT, IGW, GONE = (
-    {"Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
+    {**LOCAL, "Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
     for target in (
         {"NatGatewayId": "nat-1", "State": "active"},
         {"GatewayId": "igw-1", "State": "active"},
         {"NatGatewayId": "nat-1", "State": "blackhole"},
     )
 )
+TRANSIT = {
+    "Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "10.0.0.0/8", "TransitGatewayId": "tgw-1", "State": "active"}]
+}
+ROUTED = EXISTING.replace("/20}", f"/20, route_table: {TABLE_ID}}}")
 CLOSED = EXISTING + "    internet: false\n"
-LUSTRE = FileSystem("AVAILABLE", "LUSTRE", VPC, "abcd")
+MIRRORED = CLOSED + "eks:" + Path("tests/environments/eks/no-internet.yaml").read_text("utf-8").partition("\neks:")[2]
+EVERY_ENDPOINT = [
+    {"ServiceName": "com.amazonaws.us-east-1.s3", "RouteTableIds": [TABLE_ID]} if name == "s3" else
+    {"ServiceName": f"com.amazonaws.us-east-1.{name}", "PrivateDnsEnabled": True} for name in ("ec2", *sorted({"s3", *get_args(InterfaceEndpoint)} - {"ec2"}))
+]  # fmt: skip
+AT_EFS, AT_FSX, AT_SHARED = (
+    ("storage", "efs", "existing"),
+    ("storage", "fsx", "existing"),
+    ("pcluster", "shared_storage", 0),
+)
+SHARED = EXISTING + "pcluster: {shared_storage: [{name: more, mount_dir: /more, type: TYPE}]}"
+TWO_ZONES = EXISTING + SECOND.replace("az4", "az6") + EFS.removeprefix(EXISTING)
+PUBLIC_HEAD = (
+    EXISTING
+    + f"    public_subnets: [{{id: {OTHER}, zone_id: use1-az6}}]\n"
+    + (
+        "pcluster: {head: {subnet: public}, shared_storage: [{name: more, mount_dir: /more, type: ebs, id: vol-0123456789abcdef0}]}"
+    )
+)
+NFS = FileSystem("available", "efs", VPC, zones=frozenset({"use1-az4"}), closed={("sg-1",): ""})
+LUSTRE = FileSystem("AVAILABLE", "fsx-lustre", VPC, "abcd")
+DISK = FileSystem("available", "ebs", zones=frozenset({"use1-az4"}))
+CLOSED_GROUP = {("sg-1", "sg-2"): "tcp 2049 from"}
 TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
     Case("existing-vpc", EXISTING, Existing(None, {SUBNET: None}), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
@@ -86,6 +118,9 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
          [("ok",), ("error", "vpc-2"), ("error", "write cidr: 172.31.16.0/20")]),
+    Case("existing-vpc", ROUTED, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok",), ("ok",)]),
+    Case("existing-vpc", ROUTED.replace(TABLE_ID, "rtb-0123456789abcdef9"), Existing(OURS, subnet(), DNS, {SUBNET: NAT}),
+         [("ok",), ("error", "= rtb-0123456789abcdef0", "the environment has route_table: rtb-0123456789abcdef9", "write route_table: rtb-0123456789abcdef0", "[environment.yaml:6]")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7), deployed=True),
          [("ok",), ("warning", "7 free addresses", "16 nodes", "nodes of this stack that run now have theirs already")]),
@@ -99,7 +134,17 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: IGW}), [("ok",), ("ok",), ("error", "an internet gateway")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: GONE}), [("ok",), ("ok",), ("error", "route 0.0.0.0/0 to a NAT gateway, a transit gateway or a firewall, or write "
     "network.existing.internet: false")]),
-    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",)]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)], "pcs"),
+    Case("existing-vpc", MIRRORED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT), [("ok",), ("ok",)], "eks"),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}),
+         [("ok",), ("ok",), ("error", "VPC endpoints = none", "cannot reach cloudformation, dynamodb, ec2, logs, ", "create them in this VPC, with private DNS names", "[environment.yaml:7]"), ("error", "need the S3 endpoint")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",), ("error", "cannot reach "), ("error", "need the S3 endpoint")], "pcs"),
+    Case("existing-vpc", MIRRORED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",), ("error", "the cluster cannot reach ", "eks-auth")], "eks"),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, EVERY_ENDPOINT[1:]), [("ok",), ("ok",), ("error", "cannot reach ec2")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}, [{**EVERY_ENDPOINT[0], "PrivateDnsEnabled": False}, *EVERY_ENDPOINT[1:]]), [("ok",), ("ok",), ("error", "cannot reach ec2")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: {**LOCAL, "RouteTableId": "rtb-2"}}, EVERY_ENDPOINT), [("ok",), ("ok",), ("error", "need the S3 endpoint")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: TRANSIT}), [("ok",), ("ok",), ("warning", "cannot reach "), ("warning", "need the S3 endpoint")]),
     Case("peerings", PEERED, peer("172.31.0.0/16", table=ROUTES), [("ok", "does not overlap with 10.0.0.0/16")]),
     Case("peerings", PEERED, peer(), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
     Case("peerings", PEERED.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), peer("172.31.0.0/16", "100.65.0.0/16", table=ROUTES),
@@ -118,15 +163,37 @@ TABLE = [
     Case("buckets", LINKED, {"speech": "denied"}, [("warning", "could not be checked: needs s3:ListBucket, or the bucket belongs to another account")]),
     Case("buckets", LINKED, {"speech": "us-west-2"}, [("error", "FSx cannot link it")]),
     Case("buckets", BUCKET, {"speech": "us-west-2"}, [("warning", "AWS charges for the data transfer")], "eks"),
-    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az4"}))}, [("ok",)]),
-    Case("efs", EFS, {"efs": None}, [("error", "it does not exist in us-east-1", "[environment.yaml:7]")]),
-    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),
-    Case("efs", EFS, {"efs": FileSystem("deleting", "EFS", zones=frozenset({"use1-az4"}))}, [("error", "deleting")]),
-    Case("fsx", FSX, {"fsx": LUSTRE}, [("ok",)]),
-    Case("fsx", FSX, {"fsx": None}, [("error",)]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "OPENZFS", VPC)}, [("error", "not FSx for Lustre")]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", VPC, "efgh")}, [("error", "write mount_name: efgh")]),
-    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", "vpc-2", "abcd")}, [("warning", "it is not in the VPC vpc-0123456789abcdef0")]),
+    Case("efs", EFS, {AT_EFS: NFS}, [("ok", "the nodes can mount it")]),
+    Case("efs", EFS, {AT_EFS: None}, [("error", "it does not exist in us-east-1", "[environment.yaml:7]")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, state="deleting")}, [("error", "deleting")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, state="updating")}, [("ok",)]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, vpc="vpc-2")}, [("warning", "= vpc-2", "it is not in the VPC vpc-0123456789abcdef0", "peer the two VPCs")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("error", "= sg-1 and sg-2", "its security groups do not allow tcp 2049 from the nodes", "write security_group: sg-1,")]),
+    Case("efs", EFS.replace("cdef0}}}", "cdef0, security_group: sg-0123456789abcdef2}}}"), {AT_EFS: replace(NFS, closed={("sg-1", "sg-0123456789abcdef2"): "tcp 2049 from"})}, [("ok",)]),
+    Case("efs", EFS.replace("cdef0}}}", "cdef0, security_group: sg-0123456789abcdef2}}}"), {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("warning", "= sg-0123456789abcdef2", "it is not a security group of the file system"), ("error", "write security_group: sg-1,")]),
+    Case("efs", EFS.replace("cdef0}}}", "cdef0, security_group: sg-0123456789abcdef2}}}"), {AT_EFS: NFS}, [("warning", "rules in it would change nothing there")]),
+    Case("efs", EFS, {AT_EFS: replace(NFS, closed=CLOSED_GROUP)}, [("error", "do not allow tcp 2049 from the nodes")], "eks"),
+    Case("efs", TWO_ZONES, {AT_EFS: NFS}, [("ok",)]),
+    Case("efs", TWO_ZONES, {AT_EFS: NFS}, [("error", "no mount target in use1-az6")], "eks"),
+    Case("efs", TWO_ZONES + "\npcluster: {queues: [{zone_id: use1-az6}]}", {AT_EFS: NFS}, [("error", "no mount target in use1-az6")]),
+    Case("efs", "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}\nnetwork: {zone_ids: [use1-az4]}", {AT_EFS: NFS}, [("warning", "it is not in the VPC of the nodes, which is new")]),
+    Case("efs", "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}\nnetwork: {zone_ids: [use1-az4]}", {AT_EFS: replace(NFS, vpc="")}, [("ok",)]),
+    Case("efs", SHARED.replace("TYPE", "efs, id: fs-0123456789abcdef0"), {AT_SHARED: replace(NFS, zones=frozenset())}, [("error", "no mount target in use1-az4", "[environment.yaml:7]")]),
+    Case("fsx", FSX, {AT_FSX: LUSTRE}, [("ok",)]),
+    Case("fsx", FSX, {AT_FSX: None}, [("error",)]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, type="fsx-openzfs")}, [("error", "it is not of type fsx-lustre")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, mount_name="efgh")}, [("error", "write mount_name: efgh")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, vpc="vpc-2")}, [("error", "it is not in the VPC vpc-0123456789abcdef0", "use one of that VPC")]),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, vpc="vpc-2")}, [("warning", "it is not in the VPC vpc-0123456789abcdef0", "peer the two VPCs")], "eks"),
+    Case("fsx", FSX, {AT_FSX: replace(LUSTRE, closed={("sg-1",): "tcp 988 from and tcp 988 to"})}, [("error", "tcp 988 from and tcp 988 to the nodes")]),
+    Case("fsx", SHARED.replace("TYPE", "fsx-openzfs, id: fsvol-0123456789abcdef0"), {AT_SHARED: replace(LUSTRE, type="fsx-openzfs")}, [("ok",)]),
+    Case("fsx", SHARED.replace("TYPE", "fsx-ontap, id: fsvol-0123456789abcdef0"), {AT_SHARED: replace(LUSTRE, type="fsx-openzfs")}, [("error", "it is not of type fsx-ontap")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: DISK}, [("ok", "volume vol-0123456789abcdef0 = available")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: None}, [("error", "it does not exist")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: replace(DISK, state="in-use")}, [("error", "= in-use", "it cannot be mounted in this state")]),
+    Case("ebs", SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0"), {AT_SHARED: replace(DISK, zones=frozenset({"use1-az6"}))}, [("error", "= use1-az6", "the head node is in use1-az4", "through a snapshot")]),
+    Case("ebs", PUBLIC_HEAD, {AT_SHARED: replace(DISK, zones=frozenset({"use1-az6"}))}, [("ok",)]),
 ]  # fmt: skip
 
 

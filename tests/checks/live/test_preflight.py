@@ -276,8 +276,8 @@ network:
     public_subnets: [{{id: {made.public_subnet}, zone_id: {ZONE}}}]
   peerings: [{{vpc_id: {other}, cidr: 172.31.0.0/16, route_tables: [{table}]}}]
 storage:
-  efs: {{existing: {{id: {made.efs}}}}}
-  fsx: {{existing: {{id: {made.fsx}, mount_name: 'MOUNT'}}}}
+  efs: {{existing: {{id: {made.efs}, security_group: {made.security_group}}}}}
+  fsx: {{existing: {{id: {made.fsx}, mount_name: 'MOUNT', security_group: {made.security_group}}}}}
 pcluster:
   head: {{subnet: public, ssh: {{from_cidrs: [203.0.113.0/24], key_name: {made.key_name}}}}}
   queues:
@@ -307,7 +307,17 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
         Name="own", Architecture="x86_64", RootDeviceName="/dev/sda1", BlockDeviceMappings=[disk]
     )["ImageId"]
     text = text.replace("ami-0c2023a1b2c3d4e5f", image)
-    shared = f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}]"
+    openzfs, fsx = {"DeploymentType": "SINGLE_AZ_1", "ThroughputCapacity": 64}, local_aws.client("fsx")
+    system = fsx.create_file_system(
+        FileSystemType="OPENZFS", StorageCapacity=64, SubnetIds=[made.private_subnet], SecurityGroupIds=[made.security_group],
+        OpenZFSConfiguration=openzfs,
+    )["FileSystem"]["FileSystemId"]  # fmt: skip
+    below = {"ParentVolumeId": system.replace("fs-", "fsvol-")}
+    files = fsx.create_volume(VolumeType="OPENZFS", Name="x", OpenZFSConfiguration=below)["Volume"]["VolumeId"]
+    shared = (
+        f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}, {{name: files, type: fsx-openzfs, id: {files}, "
+        f"mount_dir: /files, security_group: {made.security_group}}}]"
+    )
     text = text.replace("pcluster:\n", f"pcluster:\n  accounting: {accounting}\n  shared_storage: {shared}\n")
     address = ec2.allocate_address(Domain="vpc")["PublicIp"]
     text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
@@ -355,6 +365,29 @@ def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
     ):
         found = wrong(report(text.replace(old, new)))
         assert words in found.get(check, ""), (check, found)
+
+
+def test_endpoints_of_a_network_without_internet(made: Seeded, aws: LocalAws) -> None:
+    """What is named is created, until nothing is named."""
+    ec2 = aws.client("ec2")
+    subnet = ec2.create_subnet(VpcId=made.vpc, CidrBlock="10.0.64.0/20", AvailabilityZoneId=ZONE)["Subnet"]["SubnetId"]
+    table = ec2.create_route_table(VpcId=made.vpc)["RouteTable"]["RouteTableId"]
+    ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)
+    text = existing(made, ec2).partition("    public_subnets")[0].replace(made.private_subnet, subnet)
+    text = text.replace("10.0.16.0/20", "10.0.64.0/20") + "    internet: false\n"
+    found = wrong(report(text))["existing-vpc"]
+    assert "error: VPC endpoints = none: without a NAT gateway nodes cannot reach " in found
+    names = found.partition("cannot reach ")[2].partition(".")[0].replace(" and ", ", ").split(", ")
+    for name in names:
+        interface = {"VpcEndpointType": "Interface", "SubnetIds": [subnet], "PrivateDnsEnabled": True}
+        gateway = {"VpcEndpointType": "Gateway", "RouteTableIds": [table]}
+        service = f"com.amazonaws.us-east-1.{name}"
+        ec2.create_vpc_endpoint(VpcId=made.vpc, ServiceName=service, **(gateway if name == "dynamodb" else interface))
+    assert wrong(report(text))["existing-vpc"].count("error") == 1
+    assert "nodes need the S3 endpoint" in wrong(report(text))["existing-vpc"]
+    s3 = "com.amazonaws.us-east-1.s3"
+    ec2.create_vpc_endpoint(VpcId=made.vpc, ServiceName=s3, VpcEndpointType="Gateway", RouteTableIds=[table])
+    assert "existing-vpc" not in wrong(report(text))
 
 
 def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: LocalAws, customer_key: str) -> None:

@@ -37,30 +37,129 @@ class Aws:
 
     def __call__(self, action: str, **request: Any) -> Any:
         self.requests.append((action, request))
-        return self.responses[action.partition(":")[2]]
+        response = self.responses[action.partition(":")[2]]
+        return response(request) if callable(response) else response
 
     find = __call__
     first = LiveAws.first
 
 
+SHARED = EXISTING + "pcluster: {shared_storage: [{name: a, mount_dir: /a, type: TYPE}]}"
+OPENZFS = SHARED.replace("TYPE", "fsx-openzfs, id: fsvol-0123456789abcdef0")
+DISK = SHARED.replace("TYPE", "ebs, id: vol-0123456789abcdef0")
+LUSTRE = {
+    "Lifecycle": "AVAILABLE",
+    "FileSystemType": "LUSTRE",
+    "VpcId": "vpc-1",
+    "LustreConfiguration": {"MountName": "abcd"},
+}
+TARGET = {"AvailabilityZoneId": "use1-az4", "MountTargetId": "fsmt-1", "VpcId": "vpc-1"}
+ATTACHED = {"State": "in-use", "AvailabilityZoneId": "use1-az4", "Attachments": [{"InstanceId": "i-1"}]}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "responses", "found"),
     [
-        ("fsx", FSX, {"DescribeFileSystems": {"FileSystems": [{"Lifecycle": "AVAILABLE", "FileSystemType": "LUSTRE", "VpcId": "vpc-1",
-          "LustreConfiguration": {"MountName": "abcd"}}]}}, FileSystem("AVAILABLE", "LUSTRE", "vpc-1", "abcd")),
-        ("fsx", FSX, {"DescribeFileSystems": {"FileSystems": [{"Lifecycle": "CREATING", "FileSystemType": "OPENZFS"}]}}, FileSystem("CREATING", "OPENZFS")),
+        ("fsx", FSX, {"DescribeFileSystems": {"FileSystems": [LUSTRE]}}, FileSystem("AVAILABLE", "fsx-lustre", "vpc-1", "abcd")),
+        ("fsx", FSX, {"DescribeFileSystems": {"FileSystems": [{"Lifecycle": "CREATING", "FileSystemType": "OPENZFS", "VpcId": "vpc-1"}]}},
+         FileSystem("CREATING", "fsx-openzfs", "vpc-1")),
         ("fsx", FSX, {"DescribeFileSystems": {"FileSystems": []}}, None),
         ("fsx", FSX, {"DescribeFileSystems": None}, None),
-        ("efs", EFS, {"DescribeFileSystems": {"FileSystems": [{"LifeCycleState": "available"}]},
-          "DescribeMountTargets": {"MountTargets": [{"AvailabilityZoneId": "use1-az4"}]}}, FileSystem("available", "EFS", zones=frozenset({"use1-az4"}))),
+        ("fsx", OPENZFS, {"DescribeVolumes": {"Volumes": [{"FileSystemId": "fs-1", "Lifecycle": "DELETING"}]}, "DescribeFileSystems": {"FileSystems": [{**LUSTRE, "FileSystemType": "OPENZFS"}]}},
+         FileSystem("DELETING", "fsx-openzfs", "vpc-1", "abcd")),
+        ("fsx", OPENZFS, {"DescribeVolumes": None}, None),
+        ("efs", EFS, {"DescribeFileSystems": {"FileSystems": [{"LifeCycleState": "available"}]}, "DescribeMountTargets": {"MountTargets": [TARGET]},
+          "DescribeMountTargetSecurityGroups": {"SecurityGroups": ["sg-1"]}, "DescribeSecurityGroups": None, "DescribeSubnets": {"Subnets": [{"CidrBlock": "10.0.0.0/20"}]}},
+         FileSystem("available", "efs", "vpc-1", zones=frozenset({"use1-az4"}), closed={("sg-1",): "tcp 2049 from and tcp 2049 to"})),
+        ("efs", EFS, {"DescribeFileSystems": {"FileSystems": [{"LifeCycleState": "available"}]}, "DescribeMountTargets": {"MountTargets": []}}, FileSystem("available", "efs")),
         ("efs", EFS, {"DescribeFileSystems": {"FileSystems": []}}, None),
         ("efs", EFS, {"DescribeFileSystems": None}, None),
+        ("ebs", DISK, {"DescribeVolumes": {"Volumes": [{**ATTACHED, "State": "available", "Attachments": []}]}}, FileSystem("available", "ebs", zones=frozenset({"use1-az4"}))),
+        ("ebs", DISK, {"DescribeVolumes": None}, None),
+        ("ebs", DISK, {"DescribeVolumes": {"Volumes": [ATTACHED]}, "DescribeInstances": {"Reservations": [{"Instances": [{}]}]}}, FileSystem("in-use", "ebs", zones=frozenset({"use1-az4"}))),
+        ("ebs", DISK, {"DescribeVolumes": {"Volumes": [ATTACHED]}, "DescribeInstances": {"Reservations": [{"Instances": [{"Tags": [{"Key": "parallelcluster:cluster-name", "Value": "trn-slurm"}]}]}]}},
+         FileSystem("available", "ebs", zones=frozenset({"use1-az4"}))),
     ],
 )  # fmt: skip
-def test_file_systems(name: str, text: str, responses: dict[str, Any], found: FileSystem | None) -> None:
+def test_existing_volumes(name: str, text: str, responses: dict[str, Any], found: FileSystem | None) -> None:
     aws, check = Aws(**responses), BY_NAME[name]
-    assert check.fetch(target(text), cast("Any", aws)) == {name: found}
+    assert list(check.fetch(target(text), cast("Any", aws)).values()) == [found]
     assert {action for action, _ in aws.requests} <= set(check.actions)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_vpc_of_the_stack_is_not_compared_once_it_is_there(exists: bool) -> None:
+    described = {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]} if exists else None
+    aws = Aws(DescribeFileSystems={"FileSystems": [LUSTRE]}, DescribeStacks=described)
+    [found] = BY_NAME["fsx"].fetch(target(FSX.removeprefix(EXISTING)), cast("Any", aws)).values()
+    assert found.vpc == ("" if exists else "vpc-1")
+
+
+def rule(protocol: str = "tcp", first: int = 2049, last: int = 2049, **given: Any) -> dict[str, Any]:
+    kinds = {
+        "cidr": ("IpRanges", "CidrIp"),
+        "group": ("UserIdGroupPairs", "GroupId"),
+        "list": ("PrefixListIds", "PrefixListId"),
+    }
+    sources = {kinds[kind][0]: [{kinds[kind][1]: each} for each in values] for kind, values in given.items()}
+    return {"IpProtocol": protocol, **sources} | ({} if protocol == "-1" else {"FromPort": first, "ToPort": last})
+
+
+NODES = rule(cidr=["10.0.0.0/20"])
+ADDED = "pcluster: {overrides: {HeadNode: {Networking: {AdditionalSecurityGroups: [sg-0123456789abcdef9]}}}}"
+OPEN, NO_WAY_OUT = "", "tcp 2049 to"
+BOTH = "tcp 2049 from and tcp 2049 to"
+
+
+@pytest.mark.parametrize(
+    ("engine", "text", "ingress", "egress", "closed"),
+    [
+        ("slurm", EFS, [], [], BOTH),
+        ("slurm", EFS, [NODES], [rule("-1", cidr=["0.0.0.0/0"])], OPEN),
+        ("slurm", EFS, [NODES], [], NO_WAY_OUT),  # ParallelCluster alone reads egress
+        ("eks", EFS, [NODES], [], OPEN),
+        ("pcs", EFS, [NODES], [], OPEN),
+        ("eks", EFS, [], [], "tcp 2049 from"),
+        ("slurm", EFS, [rule(cidr=["10.0.0.0/21"])], [NODES], "tcp 2049 from"),
+        ("slurm", EFS, [rule(cidr=["10.0.0.0/21", "10.0.8.0/21"])], [NODES], OPEN),
+        ("slurm", EFS, [rule("udp", cidr=["0.0.0.0/0"])], [NODES], "tcp 2049 from"),
+        ("slurm", EFS, [rule(first=988, last=1023, cidr=["0.0.0.0/0"])], [NODES], "tcp 2049 from"),
+        ("slurm", EFS, [rule(first=0, last=65535, cidr=["0.0.0.0/0"])], [NODES], OPEN),
+        ("slurm", EFS, [rule(list=["pl-1"])], [NODES], OPEN),
+        # the group of its own members, as a VPC's default one: the nodes are not in it
+        ("slurm", EFS, [rule("-1", group=["sg-1"])], [NODES], "tcp 2049 from"),
+        ("slurm", EFS, [rule(group=["sg-stack"])], [rule(group=["sg-cluster"])], OPEN),
+        ("slurm", f"{EFS}\n{ADDED}", [rule(group=["sg-0123456789abcdef9"])], [NODES], OPEN),
+        ("slurm", EFS, [rule(group=["sg-0123456789abcdef9"])], [NODES], "tcp 2049 from"),
+        ("eks", EFS, [rule(group=["sg-eks"])], [], OPEN),
+    ],
+)  # fmt: skip
+def test_rules_of_security_groups(
+    engine: str, text: str, ingress: list[dict[str, Any]], egress: list[dict[str, Any]], closed: str
+) -> None:
+    """`sg-1` is the group of a mount target."""
+    tags = {
+        "sg-stack": ("aws:cloudformation:stack-name", "TrnPclusterStack"),
+        "sg-cluster": ("aws:cloudformation:stack-name", "trn-slurm"),
+        "sg-eks": ("aws:eks:cluster-name", "trn-eks"),
+    }
+
+    def group(request: dict[str, Any]) -> Any:
+        [id] = request["GroupIds"]
+        if id == "sg-1":
+            return {"SecurityGroups": [{"GroupId": id, "IpPermissions": ingress, "IpPermissionsEgress": egress}]}
+        key, value = tags.get(id, ("Name", "other"))
+        return {"SecurityGroups": [{"GroupId": id, "Tags": [{"Key": key, "Value": value}]}]}
+
+    aws = Aws(
+        DescribeFileSystems={"FileSystems": [{"LifeCycleState": "available"}]},
+        DescribeMountTargets={"MountTargets": [TARGET]},
+        DescribeMountTargetSecurityGroups={"SecurityGroups": ["sg-1"]},
+        DescribeSecurityGroups=group,
+        DescribeSubnets={"Subnets": [{"CidrBlock": "10.0.0.0/20"}]},
+    )
+    [found] = BY_NAME["efs"].fetch(target(text, engine), cast("Any", aws)).values()
+    assert found.closed == {("sg-1",): closed}
 
 
 def test_subnets_of_an_existing_network() -> None:

@@ -83,6 +83,10 @@ def jobset(name: str = "hostile-jobset", labels: Any = None, spec: Any = None, *
     return thing("JobSet", body, "jobset.x-k8s.io/v1alpha2", name=name, labels=labels or {})
 
 
+def paused(part: Any) -> Any:
+    return {**part, "template": {"spec": {**part["template"]["spec"], "parallelism": 0}}}
+
+
 def service(**body: Any) -> Any:
     return thing("Service", {"selector": {"a": "b"}, "ports": [{"port": 53}], **body})
 
@@ -95,6 +99,7 @@ CRON = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": p
 FIRST = {"initContainers": [{**pod()["containers"][0], "name": "first"}]}
 EVERYBODY = {"podSelector": {}, "namespaceSelector": {}}
 NEED_QUEUE, TAINT, ZERO = "come only from a queue", "may tolerate the taint", "asks for 0 Trainium devices"
+NO_PODS, TRAIN = "a part has 0 pods", jobset()["spec"]["replicatedJobs"]
 CREATED = [
     (thing("Pod", pod(tolerations=ALL)), NEED_QUEUE),
     (thing("Pod", pod(tolerations=ALL), labels=QUEUE), NEED_QUEUE),
@@ -122,6 +127,9 @@ CREATED = [
     (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": "0e5"}), suspend=True), ZERO),
     (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": "-1"}), suspend=True), ZERO),
     (job(labels=QUEUE, spec=pod({"aws.amazon.com/neuroncore": "0"}), suspend=True), ZERO),
+    (jobset(labels=QUEUE, suspend=True, replicatedJobs=[*TRAIN, {**TRAIN[0], "name": "none", "replicas": 0}]), NO_PODS),
+    (jobset(labels=QUEUE, suspend=True, replicatedJobs=[paused(TRAIN[0])]), NO_PODS),
+    (job(labels=QUEUE, suspend=True, parallelism=0), NO_PODS),
     (service(type="LoadBalancer"), "exceeded quota: trn-nothing-outside"),
     (service(type="NodePort"), "exceeded quota: trn-nothing-outside"),
     (service(externalIPs=["172.20.0.10"]), "externalIPs take the traffic"),
@@ -226,7 +234,10 @@ def test_the_teams_own_work_goes_on(running: Running, kubectl: Kubectl) -> None:
         assert done.returncode == 0, done.stderr
         assert kubectl("delete", "--wait=false", send=one).returncode == 0
     selected = pod(nodeSelector={GROUP_LABEL: "trn"})
-    for one in (job("own-job", QUEUE, selected), jobset("own-set", QUEUE, selected)):
+    beside = {**pod({})["containers"][0], "name": "beside"}
+    sidecars = {**selected, "initContainers": [{**beside, "name": "before", "restartPolicy": "Always"}]}
+    sidecars["containers"] = [*selected["containers"], beside]
+    for one in (job("own-job", QUEUE, selected), jobset("own-set", QUEUE, sidecars)):
         done = kubectl("create", send=one)
         assert done.returncode == 0, done.stderr
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.hooks import HierarchicalEmitter
 
 from trainium_cdk.jobs import TransportError, sessions
 from trainium_cdk.jobs.kubernetes import access
@@ -28,7 +29,9 @@ class Session:
     def get_credentials(self) -> Credentials:
         return Credentials("own", "secret")
 
-    def client(self, service: str) -> Any:
+    meta = SimpleNamespace(events=HierarchicalEmitter())
+
+    def client(self, service: str, **_: object) -> Any:
         assert service == "sts"
         return self
 

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import schemas
-from sandbox.kubernetes.api import path_of
+from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
 from tests.support import completed, need, need_kubernetes, until
@@ -124,6 +124,9 @@ def test_precompile_compiles_the_graphs(write: Any) -> None:
         ({}, ("--instance_type", "p5.48xlarge"), "this cluster has no p5.48xlarge; it has trn1.32xlarge"),
         ({"fleets": (fleet("trn1.2xlarge"),)}, ("--nnodes", "2"), "can have at most 1 of trn1.2xlarge"),
         ({"image": ""}, (), "no image. Give one as --image"),
+        ({}, ("--name", "n" * 53), f"name has 53 characters, and TorchX makes it longer. Give at most 38: {'n' * 38}"),
+        ({}, ("--name", "my job"), "name is 'my job'. Give letters, digits"),
+        ({}, ("--name", "7b"), "name is '7b'. Give letters, digits"),
     ],
 )
 def test_it_refuses_invalid_jobs(write: Any, cluster: dict[str, Any], arguments: tuple[str, ...], message: str) -> None:
@@ -140,8 +143,11 @@ def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> No
         "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], sys.argv[1:])\n"
     )
     script_args = """--word "it's $HOME" '$(HOME)'"""
+    longest = "n" * 38
     job = torchx(
         write(running.cluster),
+        "--name",
+        longest,
         "--script",
         "/efs/train.py",
         "--script_args",
@@ -153,6 +159,9 @@ def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> No
     )
     name = job["metadata"]["name"]
     api, path = running.kubernetes.api(), path_of("batch.volcano.sh/v1alpha1", "Job", name, "training")
+    limit = name.ljust(64 - len("-train-1-1"), "x")
+    with pytest.raises(ApiError, match="no more than 63 bytes"):
+        api.create({**job, "metadata": {**job["metadata"], "namespace": "training", "name": limit}})
     made = api.create({**job, "metadata": {**job["metadata"], "namespace": "training"}})
     assert made["spec"]["minAvailable"] == 2
     assert until(lambda: api.get(path).get("status", {}).get("state", {}).get("phase") == "Completed"), api.get(path)

@@ -12,6 +12,7 @@ import boto3
 import pytest
 import yaml
 from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.hooks import HierarchicalEmitter
 
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates import Spec, compare
@@ -184,7 +185,11 @@ class CloudFormation:
     """One stack, or an error."""
 
     def __init__(self, status: str, body: object) -> None:
-        self.status, self.body, self.meta = status, body, SimpleNamespace(region_name="us-east-1")
+        self.status, self.body, self.meta = (
+            status,
+            body,
+            SimpleNamespace(region_name="us-east-1", events=HierarchicalEmitter()),
+        )
 
     def describe_stacks(self, StackName: str) -> Data:  # noqa: N803  boto3's
         if self.status == "unreachable":

@@ -25,12 +25,11 @@ class Role:
     automatic: bool = True
 
 
-SPOT = Role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com", automatic=False)
 ROLES = {
     "eks": Role("AWSServiceRoleForAmazonEKS", "eks.amazonaws.com"),
     "nodes": Role("AWSServiceRoleForAmazonEKSNodegroup", "eks-nodegroup.amazonaws.com"),
     "scaling": Role("AWSServiceRoleForAutoScaling", "autoscaling.amazonaws.com"),
-    "spot": SPOT,
+    "spot": Role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com", automatic=False),
     "efs": Role("AWSServiceRoleForAmazonElasticFileSystem", "elasticfilesystem.amazonaws.com"),
     "fsx": Role("AWSServiceRoleForAmazonFSx", "fsx.amazonaws.com"),
     "pcs": Role("AWSServiceRoleForPCS", "pcs.amazonaws.com"),
@@ -40,14 +39,10 @@ ROLES = {
 
 def roles(target: CheckTarget) -> list[Role]:
     """The service-linked roles that this stack's services use."""
-    env, wanted = target.env, []
-    if any(f.queue.capacity_type == "spot" for f in target.nodes):
-        wanted.append(SPOT)
-    wanted += [ROLES[name] for name in target.inventory.linked_roles()]
-    for name, storage in (("efs", env.storage.efs), ("fsx", env.storage.fsx)):
-        if storage and not storage.existing:
-            wanted.append(ROLES[name])
-    return wanted
+    storage = (("efs", target.env.storage.efs), ("fsx", target.env.storage.fsx))
+    names = ["spot"] * any(f.queue.capacity_type == "spot" for f in target.nodes)
+    names += [*target.inventory.linked_roles(), *(name for name, each in storage if each and not each.existing)]
+    return [ROLES[name] for name in names]
 
 
 def evaluate_roles(target: CheckTarget, existing: dict[str, bool]) -> Found:
@@ -101,7 +96,8 @@ def _principals(kind: str) -> Check[Principals]:
                 effect = "EKS refuses its access entry" if at[1] == "access" else "it matches no one"
                 yield subject.error("none", f"there is none of this name in this account: {effect}", "correct the ARN")
             elif one.session or real != own:
-                yield subject.error(real, "the environment has another ARN, without its path", f"write {real}")
+                fix = "give one that is not a service's" if "/aws-service-role/" in real else f"write {real}"
+                yield subject.error(real, "the environment has another ARN, without its path", fix)
             else:
                 yield subject.ok(real, "exists")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from trainium_cdk._aws import code_and_message, credentials_error
+from trainium_cdk._aws import client, code_and_message, credentials_error
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 OPERATIONS: dict[str, tuple[str, str]] = {
@@ -32,7 +32,9 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "pcs:ListClusters": ("pcs", "list_clusters"),
     "elasticfilesystem:DescribeFileSystems": ("efs", "describe_file_systems"),
     "elasticfilesystem:DescribeMountTargets": ("efs", "describe_mount_targets"),
+    "elasticfilesystem:DescribeMountTargetSecurityGroups": ("efs", "describe_mount_target_security_groups"),
     "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),
+    "fsx:DescribeVolumes": ("fsx", "describe_volumes"),
     "resource-groups:GetGroupConfiguration": ("resource-groups", "get_group_configuration"),
     "resource-groups:ListGroupResources": ("resource-groups", "list_group_resources"),
     **{
@@ -47,13 +49,16 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_instance_types",
             "describe_instances",
             "describe_key_pairs",
+            "describe_network_interfaces",
             "describe_placement_groups",
             "describe_regions",
             "describe_route_tables",
+            "describe_security_groups",
             "describe_snapshots",
             "describe_spot_price_history",
             "describe_subnets",
             "describe_vpc_attribute",
+            "describe_vpc_endpoints",
             "describe_volumes",
             "describe_vpcs",
             "get_ebs_default_kms_key_id",
@@ -67,7 +72,7 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 _ABSENT = frozenset({
     "404", "InvalidPlacementGroup.Unknown", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException",
 })  # fmt: skip
-CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 8
+PATIENT = {"retries": {"mode": "adaptive", "total_max_attempts": 8}}
 QUICK = {"connect_timeout": 3, "read_timeout": 8, "retries": {"mode": "standard", "total_max_attempts": 2}}
 """For calls to many regions, of which one may not respond."""
 
@@ -168,13 +173,8 @@ class Aws:
             if (service, region) not in self._clients:
                 from botocore.config import Config
 
-                patient = {
-                    "connect_timeout": CONNECT_SECONDS,
-                    "read_timeout": READ_SECONDS,
-                    "retries": {"mode": "adaptive", "total_max_attempts": ATTEMPTS},
-                }
-                config: Any = Config(**(QUICK if self._quick else patient))  # type: ignore[arg-type]
-                self._clients[service, region] = self._session.client(service, region_name=region, config=config)
+                config: Any = Config(**(QUICK if self._quick else PATIENT))
+                self._clients[service, region] = client(service, region, config=config, session=self._session)
             return self._clients[service, region]
 
 

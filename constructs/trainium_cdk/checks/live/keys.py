@@ -13,6 +13,7 @@ from typing import Any
 from trainium_cdk.checks.live.access import ROLES, Role
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.data import shared_volumes
 from trainium_cdk.checks.live.model import Check, CheckTarget, Found, Subject, join_words
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath
@@ -167,7 +168,9 @@ def _arn(target: CheckTarget, role: Role) -> str:
 def unusable(target: CheckTarget, key: KmsKey, subject: Subject, what: str) -> Any:
     """An error if a key does not exist, or cannot encrypt in its state."""
     if key.metadata is None:
-        return subject.error("none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN")
+        return subject.error(
+            "none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN, or use another"
+        )
     if (state := key.metadata.get("KeyState", "Enabled")) != "Enabled":
         fix = f"aws kms enable-key --key-id {key.metadata['KeyId']} --region {target.env.region}, or use another key"
         return subject.error(state, f"it is {what}, and cannot be used in this state", fix)
@@ -226,7 +229,7 @@ def _of_images(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:
 
 
 def _of_volumes(target: CheckTarget, aws: Aws) -> Iterable[VolumeKey]:
-    for at, volume in target.inventory.volumes().items():
+    for at, (_, volume, _) in shared_volumes(target, "ebs").items():
         described = aws.first("ec2:DescribeVolumes", "Volumes", VolumeIds=[volume])
         if key := (described or {}).get("KmsKeyId"):
             yield VolumeKey(f"the key of the volume {volume}", at, str(key))
@@ -271,7 +274,7 @@ CHECKS: tuple[Check[Any], ...] = (
         "attached-keys",
         "keys of attached volumes",
         _of_volumes,
-        lambda t: bool(t.inventory.volumes()),
+        lambda t: bool(shared_volumes(t, "ebs")),
         "ec2:DescribeVolumes",
     ),
 )

@@ -146,14 +146,14 @@ class Check(Generic[A]):
 
     Attributes:
         actions: the IAM actions that `fetch` needs. It cannot call any others.
-        wanted: whether the check applies to the target.
+        wanted: what is true, or not empty, if the check applies to the target.
     """
 
     name: str
     actions: tuple[str, ...]
     fetch: Callable[[CheckTarget, Aws], A]
     evaluate: Callable[[CheckTarget, A], Found]
-    wanted: Callable[[CheckTarget], bool] = lambda _: True
+    wanted: Callable[[CheckTarget], object] = lambda _: True
 
 
 @dataclass(frozen=True)

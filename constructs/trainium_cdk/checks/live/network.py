@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
 
+from trainium_cdk.checks import check
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, CheckTarget, Found, join_words
@@ -26,6 +28,7 @@ class Existing:
     Attributes:
         dns: enableDnsSupport and enableDnsHostnames.
         tables: route table of each private subnet by subnet id: its own, or the VPC's main table.
+        endpoints: the VPC's endpoints.
         deployed: whether the stack exists, so that its nodes may have some of the addresses.
     """
 
@@ -33,11 +36,12 @@ class Existing:
     subnets: Subnets = field(default_factory=dict)
     dns: dict[str, bool] = field(default_factory=dict)
     tables: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    endpoints: Sequence[dict[str, Any]] = ()
     deployed: bool = False
 
 
 def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
-    vpc, subnets, dns, tables = state.vpc, state.subnets, state.dns, state.tables
+    vpc, dns, tables = state.vpc, state.dns, state.tables
     existing = target.env.network.existing
     if existing is None:
         return
@@ -63,16 +67,33 @@ def evaluate_vpc(target: CheckTarget, state: Existing) -> Found:
             yield target.about(what).error(f"{attribute}: false", reason, fix)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
-            yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i), state.deployed)
-    for i, subnet in enumerate(existing.private_subnets):
+            yield from _subnet(target, subnet, state, (*at, name, i))
+    for i, subnet in enumerate(existing.private_subnets if existing.internet else ()):
         if subnet.id in tables:
             yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
+    if tables and not existing.internet:
+        yield from _endpoints(target, state, (*at, "internet"))
 
 
-def _subnet(
-    target: CheckTarget, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath, deployed: bool
-) -> Found:
-    what = f"subnet {ours.id}"
+def _endpoints(target: CheckTarget, state: Existing, at: KeyPath) -> Found:
+    """Judge the endpoints by the rules for a new network without a NAT gateway. A gateway endpoint must be in each route table."""
+    tables = [table or {} for table in state.tables.values()]
+    used = {table.get("RouteTableId") for table in tables}
+    usable = [e for e in state.endpoints if e.get("PrivateDnsEnabled") or used <= set(e.get("RouteTableIds", ()))]
+    names = sorted(e["ServiceName"].partition(f".{target.env.region}.")[2] for e in usable)
+    given = {"existing": None, "nat": "none", "interface_endpoints": tuple(names), "s3_endpoint": "s3" in names}
+    env = target.env.model_copy(update={"network": target.env.network.model_copy(update=given)})
+    ways = {str(route.get("GatewayId", "other")).partition("-")[0] for t in tables for route in t.get("Routes", ())}
+    subject, fix = target.about("VPC endpoints", *at), "create them in this VPC, with private DNS names"
+    say = subject.error if ways <= {"local", "vpce"} else subject.warning  # other ways may lead to endpoints
+    for problem in check(env, target.engine):
+        if problem.level == "error" and problem.key[-1] in ("interface_endpoints", "s3_endpoint"):
+            yield say(join_words(names), problem.reason, fix)
+
+
+def _subnet(target: CheckTarget, ours: ExistingSubnet, state: Existing, at: KeyPath) -> Found:
+    what, theirs = f"subnet {ours.id}", state.subnets[ours.id]
+    table = (state.tables.get(ours.id) or {}).get("RouteTableId", ours.route_table)
     if theirs is None:
         yield target.about(what, *at, "id").error("none", "this subnet does not exist", "correct the id")
         return
@@ -81,6 +102,7 @@ def _subnet(
         ("vpc_id", existing.vpc_id if existing else "", theirs["VpcId"]),
         ("zone_id", ours.zone_id, theirs["AvailabilityZoneId"]),
         ("cidr", ours.cidr or theirs["CidrBlock"], theirs["CidrBlock"]),
+        ("route_table", ours.route_table or table, table),
     )
     different = [(name, mine, real) for name, mine, real in pairs if mine != real]
     for name, mine, real in different:
@@ -98,7 +120,7 @@ def _subnet(
     if free < nodes:
         reason = f"up to {nodes:,} nodes need an address there, and other resources use the rest"
         fix = "use a subnet with more free addresses, or lower max_nodes"
-        if deployed:
+        if state.deployed:
             yield subject.warning(value, f"{reason}; nodes of this stack that run now have theirs already", fix)
         else:
             yield subject.error(value, reason, fix)
@@ -107,12 +129,10 @@ def _subnet(
 
 
 def _default_route(target: CheckTarget, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
-    """Check a private subnet's default route against the environment's `internet` setting."""
-    existing = target.env.network.existing
-    assert existing is not None  # noqa: S101  checked by the caller
+    """Check the default route of a private subnet with `internet: true`."""
     routes = [r for r in (table or {}).get("Routes", []) if r.get("DestinationCidrBlock") == "0.0.0.0/0"]
     usable = [r for r in routes if r.get("State") != "blackhole" and not str(r.get("GatewayId", "")).startswith("igw-")]
-    if existing.internet and not usable:
+    if not usable:
         state = "its default route leads to an internet gateway, or is a blackhole" if routes else "no default route"
         yield target.about(f"subnet {subnet.id}", *at).error(
             state,
@@ -139,15 +159,13 @@ def fetch_vpc(target: CheckTarget, aws: Aws) -> Existing:
     vpc = _vpc(aws, existing.vpc_id, None)
     if vpc is None:
         return Existing(None, subnets)
-    dns = {
-        name: bool(
-            aws("ec2:DescribeVpcAttribute", VpcId=existing.vpc_id, Attribute=name)[name[0].upper() + name[1:]]["Value"]
-        )
-        for name in _FLAGS
-    }
+    ask = partial(aws, "ec2:DescribeVpcAttribute", VpcId=existing.vpc_id)
+    dns = {name: bool(ask(Attribute=name)[name[0].upper() + name[1:]]["Value"]) for name in _FLAGS}
     present = [s.id for s in existing.private_subnets if subnets[s.id]]
     tables = {name: _table(aws, existing.vpc_id, name) for name in present}
-    return Existing(vpc, subnets, dns, tables, stack(target, aws) is not None)
+    of_vpc = [{"Name": "vpc-id", "Values": [existing.vpc_id]}]
+    endpoints = aws("ec2:DescribeVpcEndpoints", Filters=of_vpc)["VpcEndpoints"]
+    return Existing(vpc, subnets, dns, tables, endpoints, stack(target, aws) is not None)
 
 
 @dataclass(frozen=True)
@@ -246,16 +264,11 @@ def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
     return [IPv4Network(b) for b in dict.fromkeys((vpc["CidrBlock"], *blocks))]
 
 
+_DESCRIBED = ("Vpcs", "VpcAttribute", "Subnets", "RouteTables", "VpcEndpoints")
 CHECKS: tuple[Check[Any], ...] = (
     Check(
         "existing-vpc",
-        (
-            "ec2:DescribeVpcs",
-            "ec2:DescribeSubnets",
-            "ec2:DescribeVpcAttribute",
-            "ec2:DescribeRouteTables",
-            "cloudformation:DescribeStacks",
-        ),
+        (*(f"ec2:Describe{what}" for what in _DESCRIBED), "cloudformation:DescribeStacks"),
         fetch_vpc,
         evaluate_vpc,
         lambda t: t.env.network.existing is not None,

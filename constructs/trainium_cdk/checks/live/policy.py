@@ -62,7 +62,7 @@ def _resources(target: CheckTarget) -> dict[str, list[str]]:
             reservation_groups.group_arns(target),
         ),
         "secretsmanager:DescribeSecret": list(secrets.arns(target).values()),
-        "s3:ListBucket": [f"arn:{aws}:s3:::{bucket.name}" for bucket in buckets(target)],
+        "s3:ListBucket": [f"arn:{aws}:s3:::{name}" for name in buckets(target)],
     }
 
 

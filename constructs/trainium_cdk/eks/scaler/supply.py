@@ -14,7 +14,7 @@ from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits,
 
 def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float, limits: Limits) -> ScalingPlan:
     """The changes to make now. After them, another call changes nothing until something else has changed."""
-    plans = {group.name: _GroupPlan(group) for group in groups}
+    plans = {group.name: _GroupPlan(group, now, limits) for group in groups}
     places: dict[str, GroupPlace] = {}
     order = sorted(requests, key=lambda r: (r.created, r.key))
     has, waits = [r for r in order if r.provisioned], [r for r in order if not r.provisioned]
@@ -49,12 +49,14 @@ def places(request: NodeRequest, free: list[Resources]) -> tuple[set[int], int]:
 class _GroupPlan:
     """A node group while requests take nodes: those that exist, then those that could still be started."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, now: float, limits: Limits) -> None:
         self.group = group
         stays = group.status in RESIZABLE  # in an update, EKS may have cordoned it too
         self._nodes = [
             n for n in group.nodes if n.state != "unusable" and (not n.leaving or (stays and n.state == "usable"))
         ]
+        # a kubelet does not join again whose node was deleted, and a provisioned request would wait for it for ever
+        self._late = {n.instance for n in self._nodes if n.state == "starting" and _expired(n, now, limits)}
         self._free = {n.instance: n.free for n in self._nodes}
         self._new: list[Resources] = []
         self._started: list[int] = []
@@ -74,7 +76,7 @@ class _GroupPlan:
             return None
         new, group, open_ = not existing, self.group, self.group.status in RESIZABLE and not self.group.closed
         order = sorted(
-            self._nodes,
+            (n for n in self._nodes if not (request.provisioned and n.instance in self._late)),
             key=lambda n: (request.key not in n.holders, not n.busy, n.leaving, sum(n.free), n.since, n.instance),
         )
         free = [self._free[n.instance] for n in order]

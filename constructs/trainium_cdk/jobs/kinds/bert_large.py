@@ -13,11 +13,11 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, fetching, sent, words
 from trainium_cdk.jobs.models import Checkpoints, Job, Scaling, Upstream
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.words import check_run_steps, check_warm_up, wrong
 from trainium_cdk.runner.spec import Only, Part, Program
-from trainium_cdk.text import Text
+from trainium_cdk.text import Text, join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -190,7 +190,7 @@ class BertLarge(Job):
             )
             raise JobError(
                 f"nodes is {self.nodes}: strong scaling divides the {alone} gradient accumulation steps of global batch size {one} "
-                f"among the nodes; {why}. Use {or_list(suitable)} nodes, or --scaling weak (global batch size {one * self.nodes})"
+                f"among the nodes; {why}. Use {join_words(suitable, 'or')} nodes, or --scaling weak (global batch size {one * self.nodes})"
             )
         batch = Batch(per_worker, alone // self.nodes, fleet.cores * self.nodes)
         documented = numbers.batch_size * numbers.accumulation * numbers.cores

@@ -17,11 +17,12 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, fetching, sent, words
 from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.words import check_checkpoints, wrong
 from trainium_cdk.runner.readers.records import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
+from trainium_cdk.text import join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -131,12 +132,12 @@ class Gpt(Job):
         if self.tensor_parallel not in suitable:
             raise JobError(
                 f"tensor_parallel is {self.tensor_parallel}; it must divide the model's 32 heads and the {fleet.cores} NeuronCores of "
-                f"{fleet.instance_type}. Use --tensor-parallel {or_list(suitable)}"
+                f"{fleet.instance_type}. Use --tensor-parallel {join_words(suitable, 'or')}"
             )
         each = self.micro_batch_size * fleet.cores // self.tensor_parallel
         if self.global_batch_size % (each * self.nodes):
             counts = [n for n in range(1, fleet.nodes + 1) if self.global_batch_size % (each * n) == 0]
-            use = f"Use {or_list(counts)} nodes, or another" if counts else "Use another"
+            use = f"Use {join_words(counts, 'or')} nodes, or another" if counts else "Use another"
             raise JobError(
                 f"nodes is {self.nodes}: global batch size {self.global_batch_size} does not divide by {each * self.nodes} "
                 f"({self.micro_batch_size} sequences x {each * self.nodes // self.micro_batch_size} data-parallel). {use} "

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
-from trainium_cdk.errors import JobError, RequirementError
+from trainium_cdk.errors import JobError, RequirementError, fix_of_path
 from trainium_cdk.jobs import fetching, own_packages, siblings, sweep, words
 from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
@@ -134,7 +134,7 @@ class Script(Job):
             content = path.read_bytes() if file and size <= MAX_SCRIPT_BYTES else None
         except (OSError, ValueError) as e:  # ValueError: a NUL byte in the path
             reason = e.strerror if isinstance(e, OSError) else e
-            raise JobError(f"cannot read the script {name}: {reason}. Check the path") from None
+            raise JobError(f"cannot read the script {name}: {reason}. {fix_of_path(path)}") from None
         if not file:
             raise JobError(f"{path} is not a file. Give the path of the script")
         if content is None:

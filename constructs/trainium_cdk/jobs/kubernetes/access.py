@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures, patient
+from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.sessions import TO_HOST, answers, forward, free_port
@@ -105,9 +105,10 @@ class Identity:
 
         try:
             mine = self._credentials(dt.datetime.now(dt.UTC))
-            caller = self._session.client(
+            caller = aws_client(
                 "sts",
-                region_name=self._region,
+                self._region,
+                session=self._session,
                 aws_access_key_id=mine.access_key,
                 aws_secret_access_key=mine.secret_key,
                 aws_session_token=mine.token,
@@ -136,7 +137,7 @@ class Identity:
             return own.get_frozen_credentials()
         if self._taken is None or now >= self._ends:
             try:
-                sts = self._session.client("sts", config=patient())
+                sts = aws_client("sts", self._region, session=self._session)
                 name = session_name(sts.get_caller_identity()["Arn"])
                 taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
             except failures() as e:

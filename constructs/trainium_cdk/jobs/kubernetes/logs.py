@@ -279,6 +279,8 @@ class _Reader(threading.Thread):
         rest, skip = b"", self._got
         for piece in self._backend.api.log(pod, self._stage, follow=True, seconds=_QUIET_SECONDS):
             lines, newline, rest = (rest + piece[skip:]).rpartition(b"\n")
+            if len(rest) > 1_000_000:  # it may have no end
+                lines, newline, rest = lines + newline, rest, b""
             skip = max(0, skip - len(piece))
             if not self._put(lines + newline):
                 return

@@ -314,19 +314,12 @@ def explained(job: JobStatus) -> JobStatus:
 
 
 def with_type(node: Node, cluster: SlurmCluster) -> Node:
-    """A node of an answer, with its instance type."""
-    fleets = [
-        f
-        for f in cluster.every_fleet
+    """A node of an answer, with its instance type and its own queue."""
+    for f in cluster.every_fleet:
         # PCS names no kind, and its CPU nodes have the queue's name alone
-        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", node.name)
-    ]
-    first = fleets[0] if fleets else None
-    return replace(
-        node,
-        queue=node.queue or (first.queue if first else ""),
-        instance_type=first.instance_type if first else "",
-    )
+        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", node.name):
+            return replace(node, queue=f.queue, instance_type=f.instance_type)  # not that of a partition of your own
+    return node
 
 
 def _explained(stage: Stage) -> Stage:

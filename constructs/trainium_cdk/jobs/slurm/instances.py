@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainium_cdk._aws import client, describe_error
+from trainium_cdk._aws import client, credentials_error, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import SlurmCluster
 
@@ -28,7 +28,8 @@ def find(region: str, what: str, filters: Mapping[str, str]) -> list[dict[str, A
     except ClientError as e:
         code = e.response["Error"].get("Code", "")
         denied = ". Request the permission ec2:DescribeInstances" if "Unauthorized" in code else ""
-        raise TransportError(f"cannot look up {what}: {e}{denied}", again=not denied) from None
+        ended = credentials_error(e)
+        raise TransportError(f"cannot look up {what}: {ended or e}{denied}", again=not (denied or ended)) from None
     except BotoCoreError as e:
         raise TransportError(f"cannot look up {what}: {describe_error(e)}") from None
     return [dict(instance) for reservation in found for instance in reservation["Instances"]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import files, slurm
+from .. import files, layout, slurm
 from ..errors import NoMember, Theirs, Unknown
 from ..readers.log import progress
 from ..records import SubmittedRecord, one_line
@@ -15,7 +15,7 @@ from ..requests import Active, Cluster, JobSettings, ListJobs, Status
 from . import jobs, log_files
 from .people import user
 from .requeued import start
-from .status import JobStatus, shortened
+from .status import ACTIVE, JobStatus, shortened
 
 _END = 65_536
 """Bytes of the end of a log, in which the training's last steps are."""
@@ -64,7 +64,7 @@ def job_status(cluster: Cluster, given: str) -> JobStatus | None:
     accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
     free = os.statvfs(cluster.trn).f_bavail
     asked = replace(asked, accounts=tuple(accounts), full="" if free else cluster.shared_dir)
-    return shortened(jobs.describe(cluster, id, submission, asked), (*slurm.STAGES, member))
+    return shortened(_describe(cluster, id, submission, asked), (*slurm.STAGES, member))
 
 
 def own_job(cluster: Cluster, given: str, what: str) -> JobStatus:
@@ -116,7 +116,16 @@ def active(cluster: Cluster, _: Active) -> list[JobStatus]:
 def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
     asked = _started(cluster, found)
-    return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
+    return [shortened(_describe(cluster, id, submission, asked)) for id, submission in found.items()]
+
+
+def _describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, asked: jobs.Asked) -> JobStatus:
+    """The status of a job. If it has ended, its variables are deleted: its batch script could not, if it was killed."""
+    found = jobs.describe(cluster, id, submission, asked)
+    ended = all(stage.state not in (*ACTIVE, "UNKNOWN") for stage in (*found.stages, *found.members))
+    if ended and submission and submission.cluster in ("", cluster.identity):
+        layout.forget_variables(cluster.jobs / id)
+    return found
 
 
 def _started(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> jobs.Asked:

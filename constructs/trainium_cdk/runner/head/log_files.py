@@ -14,7 +14,7 @@ from .. import files
 from ..errors import Refused
 from ..requests import Cluster
 
-_BLOCK = 1 << 16
+_BLOCK, _MOST = 1 << 16, 1 << 24  # bytes that are read at once, and of a log's end in which last lines are looked for
 
 
 def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
@@ -29,17 +29,17 @@ def last_lines(file: BinaryIO, size: int, count: int) -> int:
     """Return the offset at which the last lines of a file begin. A line without an end is one, too."""
     if count <= 0:
         return size
-    at = size
+    at, least = size, max(0, size - _MOST)
     if size and _at(file, size - 1, size) == b"\n":
         at -= 1  # the end of the last line
-    while at > 0:
-        first = max(0, at - _BLOCK)
+    while at > least:
+        first = max(least, at - _BLOCK)
         for found in _backwards(_at(file, first, at)):
             count -= 1
             if count == 0:
                 return first + found + 1
         at = first
-    return 0
+    return least
 
 
 def _backwards(block: bytes) -> Iterator[int]:

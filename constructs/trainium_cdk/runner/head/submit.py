@@ -147,7 +147,6 @@ def _complete(
             break
         if how == standing.LOST:
             slurm.cancel(f"{job.id}:{last}")
-            layout.write_variables(folder, job)
             for one in stages:
                 _forget(folder, one.name)
             most, _ = admission.longest(cluster, job)
@@ -160,6 +159,7 @@ def _complete(
         # Slurm may have forgotten one that has completed
         after = "" if how == standing.COMPLETED else f"afterok:{numbers[last]}"
     if again:
+        layout.write_variables(folder, job)
         _record(folder, dataclasses.replace(made, numbers=numbers))
     return numbers, again
 

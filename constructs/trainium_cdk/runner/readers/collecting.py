@@ -75,8 +75,12 @@ _LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
 _WHAT = re.compile(r"what\(\): +(.+)")
 """Of the C++ library: the class of an exception that nothing caught, and its text."""
-_FATAL = re.compile(r"(?:F\d{4} [\d:.]{5,30} {1,9}\d{1,9}|[\d:. -]{15,40}: F) \S{1,300}:\d{1,6}\] (.+)")
-"""Of glog and absl, before they abort: XLA, its plug-ins and JAX print so what they cannot go on with. Addresses follow."""
+_FATAL = re.compile(
+    r"(?:F\d{4} [\d:.]{5,30} {1,9}\d{1,9}|[\d:. -]{15,40}: F|\[libprotobuf FATAL) \S{1,300}:\d{1,6}\] (.+)|"
+    r"((?:\S{1,60}: )?\S{1,300}:\d{1,6}: .{1,300}: Assertion `.{1,300}' failed\.|(?:free|malloc|realloc|munmap_chunk)\(\): .{1,80}|"
+    r"double free or corruption.{0,40}|corrupted (?:size vs\. prev_size|double-linked list).{0,40}|\*\*\* stack smashing detected \*\*\*.{0,80})"
+)
+"""Of glog, absl, protobuf and the C library, before they abort: XLA, its plug-ins and JAX print so what they cannot go on with. Addresses follow."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
 SECOND_LINE = 'error message="'
 """How the second line of TorchNeuron's exceptions begins, which has the reason."""
@@ -282,8 +286,9 @@ class Collector:
             self._raise(f"{found[1]}:", label, b"")
             self._keep(text)
         elif found := _FATAL.match(text):
-            self._raise(found[1], label, b"")
-            self._keep(found[1])
+            fatal = found[1] or found[2]
+            self._raise(fatal, label, b"")
+            self._keep(fatal)
         elif (found := _LAUNCHED.search(text)) and self._launched is None:
             self._launched, self._worker = (self._tail + b"\n" + before)[-_TAIL:], {"exitcode": int(found[1])}
             self._keep(text)

@@ -86,7 +86,7 @@ class Course:
     _rank: str = ""
     _stamp: tuple[float, int] | None = field(default=None, repr=False)
     _ended: bool = False
-    _bars: dict[int | None, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _bars: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict, repr=False)
     _epochs: _Epochs = field(default_factory=lambda: _Epochs(), repr=False)
 
     def take(self, line: StepLine, text: str, by: str) -> list[Record]:
@@ -97,7 +97,7 @@ class Course:
         """
         step = self._epochs.take(line)
         if step is not None and line.form in _BARS:
-            step = self._rated(step)
+            step = self._rated(step, by)
         if line.form in ("title", "total", "summary", "progress", "ended"):
             self._note(line.form, step)
             step = None
@@ -155,14 +155,14 @@ class Course:
             return step
         return step._replace(step=at.step, total_steps=at.total_steps, seconds=at.seconds)
 
-    def _rated(self, step: Step) -> Step:
-        """Remove the rate of a bar that has not counted enough steps of its own since it jumped."""
-        now = step.step or 0
-        before, since = self._bars.get(step.total_steps, (-1, -_OWN))
+    def _rated(self, step: Step, by: str) -> Step:
+        """Remove the rate of a bar that has not counted enough steps of its own since it jumped. Each node may print one."""
+        now, bar = step.step or 0, (by, step.total_steps)
+        before, since = self._bars.get(bar, (-1, -_OWN))
         since = now if before == 0 and now > _JUMP else since if now >= before else -_OWN
         if len(self._bars) > _MOST_EPOCHS:
             self._bars.clear()
-        self._bars[step.total_steps] = now, since
+        self._bars[bar] = now, since
         return step._replace(seconds=None) if now - since < _OWN else step
 
     def _counts(self, form: str, by: str, rank: str, step: Step) -> bool:

@@ -77,12 +77,14 @@ _START = re.compile(
 )
 _LABEL = rb"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)? *"
 _BLOCK = re.compile(
-    rb"(?:(\[epoch=\d{1,9}\])(?=\[batch)|)\[((?:step|batch)=\d{1,15}(?:/\d{1,15})?)(?:/\?\?\?)?(?:,[\w=.:, ()]{0,80})?\]:?[ \r]*\n"
-    rb"((?:" + _LABEL + rb"[ \t]{1,8}[A-Za-z][^\n=:]{0,100}(?:=|: )[^\n]{1,300}\n)*)"
+    rb"(?i)\[?\b((?:step|batch|iter|iteration)[=:# ]{1,3}\d{1,15}(?: ?(?:/|of) ?\d{1,15})?)(?: ?/ ?\?{1,3})?"
+    rb"(?:,[\w=.:, ()]{0,80})?[\]):,=*# -]{0,80}\r?\n"
+    rb"((?:" + _LABEL + rb"[ \t]{1,8}(?:[-*] )?[a-z][^\n=:]{0,100}(?:=|: )[^\n]{1,300}(?:\n|\Z))*)"
 )
-"""A step whose values are in the indented lines after it: OLMo-core's and Composer's. `???`: the number of steps is not known."""
+"""A step whose values are in the indented lines after it: OLMo-core's, Composer's and people's own. `???`: the number of steps is not known."""
+_LAST_BLOCK = re.compile(_BLOCK.pattern + rb"\Z")
 _VALUES = re.compile(
-    rb"(?i)(?:\S.{0,60}\bloss\b|\boptim/LR|\boptim/total grad norm|throughput/(?:samples|device/TPS)).{0,60}?(?:=|: )\S+"
+    rb"(?i)(?:\S.{0,60}?)?(?:loss|\blr|learning.rate|grad.?norm|throughput/(?:samples|device/(?:TPS|tokens)))(?![a-z]).{0,60}?(?:=|: ) *\S+"
 )
 _OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
 """One of them is in each line of the compiler, or with a start."""
@@ -202,11 +204,8 @@ class Lines:
 
 def _joined(block: re.Match[bytes]) -> bytes:
     """A block as one line."""
-    epoch, at, values = block.groups(b"")
-    if not values:
-        return block[0]
-    kept = (value[0].strip() for value in _VALUES.finditer(re.sub(rb" \(group \d{1,4}\)", b"", values)))
-    return b" ".join([epoch, at, *kept]) + b"\n"
+    kept = [value[0].strip() for value in _VALUES.finditer(re.sub(rb" \(group \d{1,4}\)|_group\d{1,4}", b"", block[2]))]
+    return b" ".join([b"", block[1], *kept]) + b"\n" if kept else block[0]
 
 
 def label(line: bytes) -> str:
@@ -265,11 +264,8 @@ class JobLog:
         self.tails[stage] = (data if len(data) > TAIL_BYTES else self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
         data = self._rest + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        begins = max(data.rfind(b"[step=", 0, end), data.rfind(b"[batch=", 0, end))
-        if (
-            begins >= 0 and (block := _BLOCK.match(data, begins, end)) and block.end() == end
-        ):  # its next line may belong to it
-            end = data.rfind(b"\n", 0, begins) + 1
+        if block := _LAST_BLOCK.search(data, max(0, end - LONGEST_LINE), end):  # its next line may belong to it
+            end = data.rfind(b"\n", 0, block.start()) + 1
         self._rest = data[end : end + LONGEST_LINE]
         return found + self._take(data[:end])
 
@@ -323,7 +319,7 @@ class JobLog:
             return []
         found = []
         course = self._courses.setdefault(self._stage, Course())
-        text = _BLOCK.sub(_joined, text) if b"[step=" in text or b"[batch=" in text else text
+        text = _BLOCK.sub(_joined, text)
         whole = text[:-1] if text.endswith((b"\n", b"\r")) else text
         for line, by in self.lines.worth(whole, self._by):
             found += [(self._stage, record) for record in self.lines.parse(line, course, by)]

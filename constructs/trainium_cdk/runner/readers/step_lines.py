@@ -75,16 +75,20 @@ _NUMBERED = re.compile(r"[ \t]{1,3}[\d.]")
 """What follows a name: then it is no unit of the number before it."""
 _THOUSANDS = re.compile(r"[kKM](?![A-Za-z0-9])")
 _PARTS = re.compile(r"/| per ")
-_BAR = re.compile(r"%\|[^|\r\n]{0,400}\|")
-"""A progress bar, which may have digits in it."""
+_BAR = re.compile(r"\d{0,3}%\|[^|\r\n]{0,400}\|")
+"""A progress bar, which may have digits in it. Its title may be the word step: its percentage is no step."""
 _OF_TRAINING = re.compile(
-    r"[^\w\[]{0,20}\d{1,3}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}\d{1,3}%\|\|",
+    r"[^\w\[]{0,20}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}%\|\|",
     re.IGNORECASE,
 )
 """A progress bar of a training: its title says so, or it has none."""
 _ITEM = r"(?!(?:[kMGT]?(?:it|its|ba|batch|batches|steps?|iters?|iterations?|epochs?))\b)[A-Za-z]{1,20}"
 _OF_ITEMS = re.compile(rf"%\|\|.{{0,80}}[,\[] {{0,3}}(?:[\d.]{{1,12}}[kMGT]?|\?)(?: ?{_ITEM}/s|s/ ?{_ITEM})\b")
 """The rate of a bar that counts bytes, files or examples, as those of downloads and of the library `datasets` do."""
+_LABELS = re.compile(r"^ {0,6}(?:\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?", re.IGNORECASE)
+"""The node and the worker before a line: no title of a bar."""
+_OF_EPOCHS = re.compile(r"\W{0,9}epochs?\W{0,9}%\|\|", re.IGNORECASE)
+"""A bar of epochs above those of their steps. It counts the epochs that have ended, so those of its steps begin at 0."""
 _TITLED = re.compile(r"[^%]{0,80}[A-Za-z][^%]{0,80}%\|\|")
 _VALIDATION = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|(?P<test>test|testing)|sanity|predicting)(?![\w/.\-])",
@@ -115,16 +119,20 @@ _TURNED = (
 
 
 _RICH = re.compile(
-    r"\bEpoch {1,3}(\d{1,9})(?:/(-?\d{1,9}))? {1,20}(?:[━╸╺]{1,400}|-{5,400}) {1,9}(\d{1,15})/(\d{1,15}|--)(?= {1,9}\d{1,3}:\d\d:\d\d )"
+    r"(?:\bEpoch {1,3}(\d{1,9})(?:/(-?\d{1,9}))? {1,20})?(?:[━╸╺]{5,400}|-{5,400}) {1,9}(?:\d{1,3}% {1,9})?(?:[•|] {1,9})?"
+    r"(\d{1,15})/(\d{1,15}|--)(?= {1,9}(\d{1,3}:\d\d:\d\d • )?)"
 )
-"""Lightning's bar by rich: the epoch and the last one, both from 0 (-2: only steps are limited), and batches (`--`: their number is not known)."""
+"""A bar by rich, which counts as one by tqdm does. Lightning's has two times; its epoch and the last one are both from 0 (-2: only steps are limited),
+and its batches may have no number (`--`)."""
 
 
 def _of_rich(found: re.Match[str]) -> str:
-    """The same, counted from 1 as other lines are."""
-    epoch, last, batch, batches = found.groups()
-    of = f"/{int(last) + 1}" if last and int(last) >= 0 else ""
-    return f"epoch {int(epoch) + 1}{of} batch {batch}" + (f"/{batches}" if batches != "--" else "")
+    """The same, as a bar by tqdm."""
+    epoch, last, batch, batches, lightning = found.groups()
+    from_0 = 1 if lightning else 0
+    of = f"/{int(last) + from_0}" if last and int(last) >= 0 else ""
+    named = f"epoch {int(epoch) + from_0}{of} " if epoch else ""
+    return f"{named}batch {batch}" + (f"/{batches}" if batches != "--" else "")
 
 
 class StepLine(NamedTuple):
@@ -328,6 +336,9 @@ def _line(numbers: list[_Named], text: str) -> StepLine | None:
         for of, value in trials.items()
     )
     if form == "bar" and loss is None:
+        text = _LABELS.sub("", text)
+        if _OF_EPOCHS.match(text) and not others:
+            return StepLine(None, (), "title", at.step, at.total, 0)
         form = "progress" if _OF_TRAINING.match(text) and not _OF_ITEMS.search(text) else ""
         if form and total == at.step and _TITLED.match(text):
             form = "ended"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -66,6 +67,9 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
     if before and before.completed and before.number == number:
         say(f"{last} has already completed; Slurm's controller crashed and forgot that")
         return 0
+    if not (root / "env.json").exists():
+        say("the job had ended, and its variables were deleted: they may be secrets. Submit it again with a new token")
+        return 1
     for name in first:
         with output_to(own / "logs" / f"{name}.log"):
             if code := RunningStage(root, own, job, stage_of(job, name), number, signals).run_once():
@@ -179,11 +183,24 @@ class RunningStage:
             code, node = failed.code, failed.node if failed.node >= 0 else None
         try:
             records.write_state(self.own, name, self._state(records.ENDED, code, why, node))
-            if name == "train" and code == 0 and not self.job.array:
+            if self._is_final(code, why):
                 layout.forget_variables(self.root)
         except OSError as e:
             say(f"its end cannot be recorded: {describe(e)}")
         return code
+
+    def _is_final(self, code: int, why: str) -> bool:
+        """Return whether nothing starts the job again, with this end of a stage; False if that is not known. Slurm does after a signal of its own, and
+        it may be set to do so after a failure (https://slurm.schedmd.com/slurm.conf.html#OPT_RequeueExit)."""
+        stopped = (code == TERMINATED_CODE or why) and why != records.TIMEOUT
+        if stopped or (code == 0 and self.stage.name != "train"):
+            return False
+        with contextlib.suppress(Later, Refused):
+            if code and re.search(r"^RequeueExit\w* *= *[^(\s]", slurm.run("scontrol", "show", "config"), re.MULTILINE):
+                return False
+            number, own = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+            return not number or [row.index for row in slurm.rows(numbers=[number], members=True)] == [own]
+        return False
 
     def _carry_out(self) -> int:
         self.signals.check()

@@ -213,10 +213,6 @@ class Inventory(ABC):
         """Keys of volumes that roles of the stack may use; None where none of them starts nodes."""
         return None
 
-    def volumes(self) -> Mapping[KeyPath, str]:
-        """Ids of existing EBS volumes that are attached to its nodes, by their keys."""
-        return {}
-
     def data_buckets(self) -> Mapping[KeyPath, str]:
         """Buckets that jobs read, by their keys."""
         return {}

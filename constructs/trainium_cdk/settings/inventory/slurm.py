@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
@@ -113,10 +113,6 @@ class SlurmInventory(AnySlurm):
     def volume_keys(self) -> tuple[str, ...]:
         own = () if self.env.encryption in ENCRYPTION else (self.env.encryption,)
         return (*self.env.pcluster.volume_keys, *own)
-
-    def volumes(self) -> Mapping[KeyPath, str]:
-        shared = enumerate(self.env.pcluster.shared_storage)
-        return {("pcluster", "shared_storage", i, "id"): volume.id for i, volume in shared if volume.type == "ebs"}
 
     def own_stacks(self) -> Sequence[str]:
         return (self.cluster,)
