@@ -98,7 +98,8 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
             data[key] = {name: text if equals else None for name, equals, text in (v.partition("=") for v in values)}
     text = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.dump(data, text)
     try:
         with file.open("x", encoding="utf-8") as opened:

@@ -207,8 +207,7 @@ class Job(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as e:
-            fields = [str(found["loc"][0]) for found in e.errors() if found["loc"]]
-            raise JobError(_describe(e, type(self)), fields) from None
+            raise JobError(_describe(e, type(self)), [str(f["loc"][0]) for f in e.errors() if f["loc"]]) from None
 
     @model_validator(mode="after")
     def _environment(self) -> Self:
