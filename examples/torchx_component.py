@@ -55,9 +55,8 @@ def train(
     most = fleets[kind]["nodes"] if fleets[kind]["efa"] else 1  # several nodes need EFA
     if nnodes > most:
         raise ValueError(f"nnodes is {nnodes}, but jobs of this cluster can have at most {most} of {kind}")
-    if not re.fullmatch(
-        r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?", name
-    ):  # a label of its pods, and the name of a Service
+    # it is a label of its pods, and the name of a Service
+    if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise ValueError(f"name is {name!r}. Give letters, digits, - _ and ., with a letter first and no sign last")
     # TorchX adds up to 15 characters (schedulers/ids.py), and Volcano the task: a pod's name is its host's, of at most 63
     longest = 63 - 15 - len(f"-train-{nnodes - 1}-{nnodes - 1}")

@@ -359,9 +359,8 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
     lines += [_node_line(node, next(ports), places.host, "UNKNOWN" if node in on else "CLOUD") for node in plan.nodes]
     for i, queue in enumerate(plan.queues):
         names = ",".join(node.name for node in queue.nodes)
-        if (
-            not plan.service
-        ):  # ParallelCluster's (aws-parallelcluster-cookbook, queue renderer): partitions of one's own name it
+        # ParallelCluster's (aws-parallelcluster-cookbook, queue renderer): partitions of one's own name it
+        if not plan.service:
             lines.append(f"NodeSet={queue.name}_nodes Nodes={names}")
         lines.append(
             f"PartitionName={queue.name} Nodes={names} MaxTime=INFINITE State=UP"

@@ -102,8 +102,8 @@ def clients(region_name: str | None) -> Callable[[str], Any]:
     """Service name -> client, each created once. They try again for long where AWS throttles: for commands that change or read a whole stack."""
     from botocore.config import Config
 
-    patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
-    return cache(lambda service: client(service, region_name, config=patient))
+    throttled = Config(retries={"mode": "adaptive", "max_attempts": 10})
+    return cache(lambda service: client(service, region_name, config=throttled))
 
 
 _PAGE = re.compile(rb"\s*<(!doctype html|html|head)\b", re.IGNORECASE)

@@ -54,7 +54,7 @@ def clusters(engine: str, instance: str) -> list[Cluster]:
     known = settings.parse(added).catalog
     family = (known.instance(instance).family,)
     found = []
-    for release, one in known.releases.items():
+    for release, one in ((name, one) for name, one in known.releases.items() if not one.only_named):
         for framework in one.frameworks:
             versions = {"release": release, "framework": framework}
             if engine in SLURM:

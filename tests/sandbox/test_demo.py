@@ -58,7 +58,7 @@ def test_without_a_local_kubernetes_the_printed_objects_are_valid() -> None:
     narrator: Any = SimpleNamespace(
         step=printed.append,
         print=printed.append,
-        run=lambda *_, **__: text(render(script(b"true"), make_cluster(), "t"), make_cluster()),
+        run=lambda *_, **__: text(render(script(b"true"), make_cluster(), "t")),
     )
     eks._validate(narrator)
     assert printed[-1] == "5 objects, all valid: ConfigMap, JobSet, Secret, NetworkPolicy, ConfigMap"

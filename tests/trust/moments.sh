@@ -2,8 +2,7 @@
 # In the place of a program of Slurm's, whose path stands in the file beside this one: see moments.py.
 name=${0##*/}
 real=$(< "${0%/*}/real-$name")
-# a job that has begun has the variables of its submission, and starts programs, too
-if [[ -z ${MOMENTS:-} || -n ${SLURM_JOB_ID:-} ]]; then exec "$real" "$@"; fi
+if [[ -z ${MOMENTS:-} ]]; then exec "$real" "$@"; fi
 for word; do
   if [[ $word == --job-name=* ]]; then
     id=${word#--job-name=}
@@ -34,4 +33,5 @@ if [[ $(wc -l < "$MOMENTS") == "${MOMENT:-}" ]]; then
       ;;
   esac
 fi
+unset MOMENTS # a job gets the variables of its submission, and starts programs, too
 exec "$real" "$@"

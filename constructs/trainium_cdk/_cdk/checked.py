@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import difflib
 import functools
 import inspect
 import sys
@@ -14,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from constructs import Construct
 from pydantic import BaseModel
 
-from trainium_cdk.errors import SettingsError
+from trainium_cdk.errors import SettingsError, similar
 from trainium_cdk.problems import Source
 from trainium_cdk.settings.types import is_number_token
 from trainium_cdk.text import choices
@@ -77,8 +76,8 @@ def _homes(name: str, annotations: Mapping[str, Any], init: Callable[..., None])
                 if name in getattr(model, "model_fields", ()):
                     inside, made = True, f"settings.{model.__name__}({name}=...)"
                     yield f"{argument}={f'[{made}]' if listed else made}"
-    if not inside:
-        yield from difflib.get_close_matches(name, annotations, 1)
+    if not inside and (close := similar(name, [*annotations])):
+        yield close
 
 
 def _path(scope: Any = None, id: object = "", **_: object) -> str:

@@ -157,7 +157,7 @@ def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     ]
     if not able or any(driver_fits(known, cluster.neuron_driver, release.version) for release in able):
         return
-    newest = max(able, key=lambda release: numbers(release.version))
+    newest = max(able, key=lambda release: (not release.only_named, numbers(release.version)))
     raise JobError(
         f"image is {job.image}, and {job.kind} runs with Neuron SDK {newest.version}, whose runtime {newest.runtime} is for driver "
         f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). "

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.lookup import read
+from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, dotted
 from trainium_cdk.text import join_words
 
@@ -47,10 +48,8 @@ def fix_of_unknown(model: type[BaseModel], at: KeyPath, key: str) -> str:
             return _written(found, at, key)
         if advice := _words().advice.get(_plain(key)):
             return advice
-    import difflib  # slow, and seldom needed
-
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
-    return f"write {close[0]}" if close else f"remove it; the known keys are {', '.join(known)}"
+    close = similar(key, known, 0.8)
+    return f"write {close}" if close else f"remove it; the known keys are {', '.join(known)}"
 
 
 def _meant(model: type[BaseModel], at: KeyPath, key: str) -> dict[KeyPath, str]:

@@ -120,10 +120,11 @@ def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
 
 
 def _describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, asked: jobs.Asked) -> JobStatus:
-    """The status of a job. If it has ended, its variables are deleted: its batch script could not, if it was killed."""
+    """The status of a job. If it has ended, its variables are deleted: its batch script could not, if it was killed. A full file system stays full:
+    it says why the job has ended."""
     found = jobs.describe(cluster, id, submission, asked)
     ended = all(stage.state not in (*ACTIVE, "UNKNOWN") for stage in (*found.stages, *found.members))
-    if ended and submission and submission.cluster in ("", cluster.identity):
+    if ended and submission and not asked.full and submission.cluster in ("", cluster.identity):
         layout.forget_variables(cluster.jobs / id)
     return found
 

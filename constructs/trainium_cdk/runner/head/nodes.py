@@ -15,7 +15,7 @@ from .status import Foreign, Node, parse_int
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 """POWER_DOWN is none: such a node is powered down when its job has ended."""
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-_REST = r"(?: [A-Z]\w*=.*)?$"
+_REST = r"(?: [A-Z][a-z]\w*=.*)?$"
 """Of a node's line, behind a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
 _MOST = 100_000
 """Names in a list of nodes."""
