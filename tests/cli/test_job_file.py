@@ -79,3 +79,14 @@ def test_a_file_that_exists_is_not_overwritten(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(TrnError, match=r"train.py exists. Remove it, or give another name to --save"):
         app.app(["submit", "train.py", "--save", "train.py"], standalone_mode=False)
     assert Path("train.py").read_text() == "1\n"
+
+
+def test_a_secret_is_not_saved(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER_KEY", "1")
+    words = ["--env", "HF_TOKEN=abc123", "--env", "WANDB_API_KEY=ssm:key", "--env", "A=1", "--env", "USER_KEY"]
+    app.app(["submit", "train.py", *words, "--save", "job.yaml"], standalone_mode=False)
+    written = {"HF_TOKEN": None, "WANDB_API_KEY": "ssm:key", "A": "1", "USER_KEY": None}
+    assert yaml.safe_load(Path("job.yaml").read_text())["env"] == written
+    assert "job.yaml has no value of HF_TOKEN, which may be a secret" in capsys.readouterr().err

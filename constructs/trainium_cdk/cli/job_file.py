@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ SUFFIXES = (".yaml", ".yml")
 _NOT_OF_A_JOB = frozenset({"dry-run", "follow", "json", "save", "token", "yes"})
 """Options that say how a job is submitted."""
 _PATHS = frozenset({"env-file", "requirements", "workdir"})
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+"""In the names of variables whose values `--save` does not write."""
 _KEPT = "trn.job_file"
 
 
@@ -79,12 +82,19 @@ def place(ctx: Any, names: Iterable[str]) -> str:
     return f"{file.source.where((key,))}: " if file and key else ""
 
 
-def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bool) -> None:
-    """Write the job of a command line to a file. Raises JobError: the file exists, or cannot be written."""
+def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bool) -> list[str]:
+    """Write the job of a command line to a file, without secrets; returns the variables that your shell must have in their place.
+
+    Raises:
+        JobError: the file exists, or cannot be written.
+    """
     from ruamel.yaml import YAML
+
+    from trainium_cdk.runner.secret_values import BEGINS
 
     data: dict[str, Any] = {"job": [job, *args] if is_command else job if _is_kind(job) else _from(file, job)}
     data |= {"args": list(args)} if args and not is_command else {}
+    secrets: list[str] = []
     for key, parameter in _keys(ctx.command).items():
         source = ctx.get_parameter_source(parameter.name)
         if source is None or source.name != "COMMANDLINE":
@@ -95,7 +105,9 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
         ]
         data[key] = values if parameter.multiple else values[0]
         if key == "env":
-            data[key] = {name: text if equals else None for name, equals, text in (v.partition("=") for v in values)}
+            pairs = [(name, text if equals else None) for name, equals, text in (v.partition("=") for v in values)]
+            secrets = [n for n, text in pairs if text and _SECRET.search(n) and not text.startswith(BEGINS)]
+            data[key] = {name: None if name in secrets else text for name, text in pairs}
     text = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
@@ -108,6 +120,7 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
         raise JobError(f"{file} exists. Remove it, or give another name to --save") from None
     except OSError as e:
         raise JobError(f"cannot write {file}: {e.strerror}. Give another name to --save") from None
+    return secrets
 
 
 def json_schema() -> dict[str, Any]:

@@ -288,7 +288,8 @@ def submit(
     made = of_command((job, *(args or ())), given) if is_command else make(job, tuple(args or ()), given)
     _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
     if save:
-        write_job(ctx, save, job, args or (), is_command=is_command)
+        for name in write_job(ctx, save, job, args or (), is_command=is_command):
+            log(f"{save} has no value of {name}, which may be a secret. Before you submit it: export {name}=VALUE")
         log(f"{save} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', save)}")
         return
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
