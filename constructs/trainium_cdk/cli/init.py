@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _REGIONS = ("us-west-2", "us-east-1", "us-east-2")
 """Regions that are suggested first."""
+_CHEAPEST = "trn2.3xlarge"
+"""Default type: the cheapest by the catalogue's prices for which AWS recommends what `finetune` needs. A test compares it with the catalogue."""
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn check --offline --environment {file}. Use it: trn use {file}
@@ -95,7 +97,9 @@ def init(
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
-    instance_type: Annotated[str, typer.Option(help="Type of the nodes.")] = "trn2.48xlarge",
+    instance_type: Annotated[
+        str, typer.Option(help="Type of the nodes. The default is the cheapest that runs `finetune`.")
+    ] = _CHEAPEST,
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -109,8 +113,8 @@ def init(
     region: Annotated[
         str | None,
         typer.Option(
-            help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does and "
-            "that the scheduler's service lists, at a known price if there is one."
+            help="AWS region. Default: one that offers the type, at a known price if there is one, and that the scheduler's service lists. "
+            f"For {_CHEAPEST}: sa-east-1 on slurm, ap-southeast-4 on pcs and eks. For others us-west-2, us-east-1 and us-east-2 come first."
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment, where FILE is given.")] = "trn",
@@ -153,7 +157,9 @@ def init(
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
-        raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}")
+        others = [kind for kind in known.instances if region in known.regions_of(kind)]
+        there = f"; or another type there: --instance-type {' or '.join(others)}" if others else ""
+        raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}{there}")
     places = _places(known, chosen, instance_type)
     place = region or next(iter(places), None)
     if region and places and engine == SLURM.name and region not in known.parallelcluster.regions:
