@@ -151,8 +151,13 @@ def test_the_next_command_can_be_copied(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("my file.yaml")
-    assert "Next: trn check TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
-    assert "# Check it: trn check --offline --environment 'my file.yaml'." in Path("my file.yaml").read_text()
+    said, text = capsys.readouterr().err, Path("my file.yaml").read_text()
+    assert said.endswith("\nNext: trn check; trn launch finetune --model Qwen/Qwen3-8B\n")
+    assert not re.search(r"\bTrn", said)  # no stack's name
+    assert "# Check it: trn check --offline --environment 'my file.yaml'." in text
+    paid = "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full; `trn capacity` finds"
+    assert f"\n{paid}" in said
+    assert f"\n# The {paid}" in text
 
 
 def test_by_questions(tmp_path: Path) -> None:
@@ -167,7 +172,10 @@ def test_by_questions(tmp_path: Path) -> None:
     assert "'trn2.48xlarg' is not one of" in said
     assert "Did you mean trn2.48xlarge" in said
     assert "name = My Name: it does not have the required form" in said
-    assert "trn2.48xlarge in us-east-2: 35.76 USD an hour, a capacity block's price; AWS publishes no on-demand" in said
+    least = (
+        "least to pay: 858.26 USD: a capacity block of 1 x trn2.48xlarge for a day, paid in full; `trn capacity` finds"
+    )
+    assert said.index(least) < said.index("trn2.48xlarge in us-east-2: 35.76 USD an hour, a capacity block's price")
     env = settings.load(tmp_path / "environment.yaml")
     assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
     os.close(ours)
