@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,10 @@ import app
 from tests.support import ROOT, completed, need
 from trainium_cdk import engines, remembered, settings
 from trainium_cdk.cli import app as cli
+from trainium_cdk.errors import TrnError
 
 CDK = ROOT / "node_modules/.bin/cdk"
+TUTORIAL = {"env": str(ROOT / "examples/tutorial.yaml")}
 
 
 def plain_environment() -> dict[str, str]:
@@ -78,7 +81,7 @@ def test_an_invalid_environment_is_reported_in_one_paragraph(
 
 @pytest.mark.parametrize("key", ["Env", "ENV", "environment", "Engine", "engines"])
 def test_a_mistyped_context_key_is_an_error(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ignored, it would deploy the default environment over the one that was meant."""
+    """Ignored, it would deploy another environment than the one that was meant."""
     assert app.run(cdk.App(context={key: "mine.yaml"}, outdir=str(tmp_path / "cdk.out"))) == 1
     meant = "env" if key.lower().startswith("env") else "engine"
     assert capsys.readouterr().err == f"-c {key}=mine.yaml: the app does not know this key. Give -c {meant}=\n"
@@ -90,7 +93,6 @@ IN, OUT = "here/in.yaml", "elsewhere/out.yaml"
 @pytest.mark.parametrize(
     ("given", "variable", "used", "said"),
     [
-        ("", "", "", "defaults (no file), name trn, region us-east-1, "),
         (IN, "", "", "{in} (-c env), name inside, region us-west-2, "),
         (OUT, "", "", "{out} (-c env), name outside, region us-east-2, "),
         ("", IN, "", "{in} (TRN_ENV), name inside, region us-west-2, "),
@@ -132,7 +134,7 @@ def test_the_environment_is_the_one_that_trn_uses(
 def test_a_file_in_use_that_is_not_the_apps_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It would deploy the defaults, where the user means that file. Following each piece of advice works."""
+    """Following each piece of advice works, also the one for no file at all."""
     files = _two_files(tmp_path, monkeypatch)
     _use(Path(files["out"]))
 
@@ -147,7 +149,40 @@ def test_a_file_in_use_that_is_not_the_apps_stops_it(
     assert run(env=files["out"])[0] == 0
     cli.app(["use", "--none"], standalone_mode=False)
     capsys.readouterr()
-    assert run() == (0, "environment: defaults (no file), name trn, region us-east-1, stacks: TrnPclusterStack\n")
+    code, said = run()
+    [named] = re.findall(r"cdk deploy -c env=(\S+), ", said)
+    assert (code, named) == (1, "in.yaml")
+    assert run(env=named)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "Write one: trn init\n"),
+        ({"job.yaml": "job: finetune\n", "list.yml": "- a\n", "empty.yaml": "", "notes.yaml": "nmae: x\n"}, "Write one: trn init\n"),
+        ({"a file.yml": "region: us-east-2\n"}, "Use the one here: trn use 'a file.yml'. For one command: cdk deploy -c env='a file.yml', or "),
+        ({"a.yaml": "name: a\n", "environment.yaml": "nmae: x\n"}, "Use the one here: trn use environment.yaml. For one"),
+    ],
+)  # fmt: skip
+def test_without_a_file_it_refuses(
+    files: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And so does `trn`. A second default beside that of `trn init` deployed other nodes, in another region."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        Path(name).write_text(text)
+    assert app.run(cdk.App(outdir=str(tmp_path / "cdk.out"))) == 1
+    refused = capsys.readouterr().err
+    assert refused.startswith(f"no environment file is named. {said}")
+    for words in ["check"], ["check", "--offline"], ["cost"], ["cost", "TrnEksStack"], ["capacity", "--nodes", "2"]:
+        with pytest.raises(TrnError) as e:
+            cli.app(words, standalone_mode=False)
+        assert str(e.value).startswith(refused.strip())
+    assert "Or give --type and --regions" in str(e.value)
 
 
 def test_a_file_in_use_that_is_gone_or_wrong_is_named_with_its_source(
@@ -200,11 +235,11 @@ def test_the_account_is_the_files_or_that_of_the_credentials(
 
 
 def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_path: Path) -> None:
-    done = run_cdk("ls", "--output", tmp_path)
+    done = run_cdk("ls", "--output", tmp_path, "-c", "env=examples/tutorial.yaml")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]
     assert [line for line in done.stderr.splitlines() if line.startswith("environment: ")] == [
-        "environment: defaults (no file), name trn, region us-east-1, "
+        "environment: examples/tutorial.yaml (-c env), name trn, region us-east-1, "
         "stacks: TrnPclusterStack, TrnEksStack, TrnPcsStack"
     ]
 
@@ -267,20 +302,29 @@ def test_only_the_selected_stacks_are_built(
         return cdk.Stack(**into)
 
     monkeypatch.setattr("trainium_cdk.app._STACKS", dict.fromkeys(engines.ENGINES, lambda: plain))
-    made = cdk.App(context=context, outdir=str(tmp_path / "cdk.out"))
+    made = cdk.App(context={**TUTORIAL, **context}, outdir=str(tmp_path / "cdk.out"))
     app.build(made)
     assert [s.node.id for s in made.node.children if isinstance(s, cdk.Stack)] == stacks
 
 
 @pytest.mark.sweep
 def test_the_command_line_passes_the_selection(tmp_path: Path) -> None:
-    done = run_cdk("synth", "--exclusively", "TrnPclusterStack", "--quiet", "--output", tmp_path)
+    done = run_cdk(
+        "synth",
+        "--exclusively",
+        "TrnPclusterStack",
+        "--quiet",
+        "--output",
+        tmp_path,
+        "-c",
+        "env=examples/tutorial.yaml",
+    )
     assert done.returncode == 0, done.stderr
     assert [f.name for f in tmp_path.glob("*.template.json")] == ["TrnPclusterStack.template.json"]
 
 
 def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
-    context = json.dumps({"engine": "slurm"})
+    context = json.dumps({**TUTORIAL, "engine": "slurm"})
     code = "import app, aws_cdk, sys; app.run(aws_cdk.App()); print(*(m for m in sys.modules if 'eks' in m))"
     done = completed(
         [sys.executable, "-c", code],

@@ -1,7 +1,7 @@
 """The CDK app of an environment file.
 
-The file is the one of `-c env=FILE`, else of TRN_ENV, else the one that `trn use` remembers, as for `trn`. The app has the stacks of all
-engines. The CDK's command line names the selected stacks only with `--exclusively` (`-e`): with it, or with `-c engine=slurm`, the others
+The file is the one of `-c env=FILE`, else of TRN_ENV, else the one that `trn use` remembers, as for `trn`. Without one it refuses. The app
+has the stacks of all engines. The CDK's command line names the selected stacks only with `--exclusively` (`-e`): with it, or with `-c engine=slurm`, the others
 are neither imported nor built.
 
 Example:
@@ -43,18 +43,18 @@ class _Choice:
     """Choice of the environment file that the app takes.
 
     Attributes:
-        file: as it was given; None for the defaults.
+        file: as it was given.
         source: what names it.
         others: what else names a file, and that file, where it is another one.
     """
 
-    file: str | None = None
-    source: str = ""
+    file: str
+    source: str
     others: tuple[tuple[str, str], ...] = ()
 
     def describe(self, environment: settings.Environment | None, stacks: Iterable[str]) -> str:
         """One line: file, source, name, region and stacks. `environment` is None where the file cannot be read."""
-        parts = [f"{self.file} ({self.source})" if self.file else "defaults (no file)"]
+        parts = [f"{self.file} ({self.source})"]
         if environment:
             parts += [f"name {environment.name}", f"region {environment.region}", f"stacks: {', '.join(stacks)}"]
         unused = [f"; not used: {file} ({source})" for source, file in self.others]
@@ -65,7 +65,7 @@ def _choose(context: Mapping[str, Any], folder: Path) -> _Choice:
     """The file for an app in a folder.
 
     Raises:
-        TrnError: only `trn use` names a file, and it is not in the folder.
+        TrnError: nothing names a file; or only `trn use` does, and it is not in the folder.
     """
     used = remembered.in_use()
     named = {
@@ -75,13 +75,12 @@ def _choose(context: Mapping[str, Any], folder: Path) -> _Choice:
     }
     found = [(source, file) for source, file in named.items() if file is not None]
     if not found:
-        return _Choice()
+        raise TrnError(settings.no_file(folder))
     source, file = found[0]
     if source == _USE and not Path(file).resolve().is_relative_to(folder.resolve()):
         raise TrnError(
             f"`trn use` names {file}, which is not in the folder of this app, {folder.resolve()}. "
-            f"To deploy that environment, write -c env={file}. To deploy another one here, give its file with -c env=, "
-            "or run `trn use --none` for the defaults"
+            f"To deploy that environment, write -c env={file}. To deploy another one here, give its file with -c env="
         )
     others = [pair for pair in found[1:] if Path(pair[1]).resolve() != Path(file).resolve()]
     return _Choice(file, source, tuple(others))
@@ -127,11 +126,11 @@ def build(app: cdk.App) -> None:
     has a stack only if its defaults fit, and nothing is reported of it. An engine that is selected must be valid.
 
     Raises:
-        TrnError: the environment is not valid, or `trn use` remembers a file that is not in the current folder.
+        TrnError: the environment is not valid, no file is named, or `trn use` remembers one that is not in the current folder.
     """
     context = _context(app)
-    choice = _choose(context, Path())
     selected = _selected(context)
+    choice = _choose(context, Path())
     try:
         environment = settings.load(choice.file)
     except TrnError as e:

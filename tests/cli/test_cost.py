@@ -62,7 +62,10 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
 
 
 def test_every_region_of_the_catalogue(cost: Any) -> None:
-    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost("TrnEksStack", "--regions")[1:]}
+    lines = {
+        line.split("\t")[0]: line.split("\t")[1:]
+        for line in cost("TrnEksStack", "--regions", "--environment", "examples/tutorial.yaml")[1:]
+    }
     assert lines.keys() == set(CATALOG.zone_regions.values())
     assert lines["us-east-1"] == ["0.4224", "43.7840", ""]
     assert lines["us-west-2"] == lines["us-east-1"]

@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
         eks_cluster(registry_uri="registry.example/bert", build_project="builds").model_dump_json()
     )
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    (tmp_path / "environment.yaml").write_text("pcluster: {}\n")
     return tmp_path
 
 

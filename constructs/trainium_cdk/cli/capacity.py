@@ -48,7 +48,10 @@ def capacity(
     from trainium_cdk.checks.live import Aws
     from trainium_cdk.checks.live.regions import ACTIONS, Wanted, ask, ways
 
-    environment = settings.load(env)
+    if env is None and kind and regions:
+        environment = settings.Environment()
+    else:
+        environment = settings.load_named(env, ". Or give --type and --regions")
     catalog = environment.catalog
     kind = kind or next(iter(_types(environment)), "")
     if kind not in catalog.instances:

@@ -26,13 +26,13 @@ def cost(
 ) -> None:
     """Print what an environment costs an hour, item by item.
 
-    Each while no job runs (idle), and with all nodes (full). From the catalogue's list prices, each with its date and source; nothing is asked of AWS. A price that is not known is unknown, never guessed: AWS's calculator is at https://calculator.aws/.
+    First the least that must be paid. Each item while no job runs (idle), and with all nodes (full). From the catalogue's list prices, each with its date and source; nothing is asked of AWS. A price that is not known is unknown, never guessed: AWS's calculator is at https://calculator.aws/.
     """
     from trainium_cdk import settings
     from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost as estimate
 
-    environment = settings.load(env)
+    environment = settings.load_named(env)
     target, catalog = CheckTarget(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
     if regions:
@@ -84,8 +84,9 @@ def _totals(found: Estimate) -> dict[str, Any]:
 
 def _show(made: Estimate) -> None:
     from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
-    from trainium_cdk.checks.live.cost import TOTALS
+    from trainium_cdk.checks.live.cost import TOTALS, describe_least
 
+    log(describe_least(made))
     quotes, region = made["quotes"], made["region"]
     rows = [
         [f"{item['what']}{' *' if quotes[item['price']]['secondary'] else ''}", _usd(item["idle"]), _usd(item["full"])]

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 _REGIONS = ("us-west-2", "us-east-1", "us-east-2")
 """Regions that are suggested first."""
+_CHEAPEST = "trn2.3xlarge"
+"""Default type: the cheapest by the catalogue's prices for which AWS recommends what `finetune` needs. A test compares it with the catalogue."""
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn check --offline --environment {file}. Use it: trn use {file}
+# The {paid}.
 
 # Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
@@ -95,7 +98,9 @@ def init(
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
-    instance_type: Annotated[str, typer.Option(help="Type of the nodes.")] = "trn2.48xlarge",
+    instance_type: Annotated[
+        str, typer.Option(help="Type of the nodes. The default is the cheapest that runs `finetune`.")
+    ] = _CHEAPEST,
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -109,8 +114,8 @@ def init(
     region: Annotated[
         str | None,
         typer.Option(
-            help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does and "
-            "that the scheduler's service lists, at a known price if there is one."
+            help="AWS region. Default: one that offers the type, at a known price if there is one, and that the scheduler's service lists. "
+            f"For {_CHEAPEST}: sa-east-1 on slurm, ap-southeast-4 on pcs and eks. For others us-west-2, us-east-1 and us-east-2 come first."
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment, where FILE is given.")] = "trn",
@@ -153,7 +158,9 @@ def init(
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
-        raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}")
+        others = [kind for kind in known.instances if region in known.regions_of(kind)]
+        there = f"; or another type there: --instance-type {' or '.join(others)}" if others else ""
+        raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}{there}")
     places = _places(known, chosen, instance_type)
     place = region or next(iter(places), None)
     if region and places and engine == SLURM.name and region not in known.parallelcluster.regions:
@@ -169,33 +176,57 @@ def init(
     nodes = nodes or _nodes(known, instance_type)
     _check_name(name)
     title = chosen.title
-    # the login node and one of the CPU queue are in it, too
-    size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
-    text = (_HEAD + _SECTIONS[engine]).format(
-        file=output.line(printed(file)),
-        title=title,
-        name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
-        region=place,
-        software=_software(known, instance_type),
-        instance_type=instance_type,
-        nodes=nodes,
-        size=size,
-    )
-    env = settings.parse(text + _STORAGE, str(file))
-    write_file(file, text + _STORAGE, 0o644)
+    paid = _paid(known, chosen, instance_type, place)
+    text = _text(known, chosen, instance_type, place, nodes, name, file, paid)
+    env = settings.parse(text, str(file))
+    write_file(file, text, 0o644)
     log(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}, with {TITLES.get(env.framework, env.framework)} of Neuron SDK "
-        f"{env.release.version}. Next: {printed('trn', 'check', chosen.stack)}; {printed('cdk', 'deploy', chosen.stack)}"
+        f"{env.release.version}"
     )
+    log(paid)
     remember(InUse(file.resolve()), place)
     if file.resolve().is_relative_to(Path.cwd()):
         for line in project.write(force=force):
             log(line)
+    job = ""
     if recommended := known.recommended(instance_type):
-        first = recommended.example(next(iter(recommended.kinds)))
-        log(
-            f"jobs to run there: {', '.join(recommended.kinds)}. Before you deploy: {first} --dry-run --environment {printed(file)}"
-        )
+        job = recommended.example(next(iter(recommended.kinds)))
+        log(f"jobs to run there: {', '.join(recommended.kinds)}. What the first one needs: {job} --dry-run")
+    deploy = job.replace("submit", "launch", 1) or printed("cdk", "deploy", chosen.stack)
+    log(f"Next: trn check; {deploy}")
+
+
+def _text(
+    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int, name: str, file: Path, paid: str = ""
+) -> str:
+    """The environment file. `paid`: what `_paid` says."""
+    # the login node and one of the CPU queue are in it, too
+    size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
+    return (_HEAD + _SECTIONS[engine.name]).format(
+        file=output.line(printed(file)),
+        title=engine.title,
+        name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
+        region=region,
+        paid=paid,
+        software=_software(known, instance_type),
+        instance_type=instance_type,
+        nodes=nodes,
+        size=size,
+    ) + _STORAGE
+
+
+def _paid(known: Catalog, engine: Engine, instance_type: str, region: str) -> str:
+    """One sentence: the least to pay for a job on such a cluster, and how its nodes are bought."""
+    from trainium_cdk import settings
+    from trainium_cdk.checks.live import CheckTarget
+    from trainium_cdk.checks.live.cost import cost, describe_least
+
+    env = settings.parse(_text(known, engine, instance_type, region, 1, "trn", Path("environment.yaml")))
+    estimate, source = cost(CheckTarget(env, engine.name)), known.price_source(instance_type, region)
+    if source is None or source.capacity_block:
+        return f"{describe_least(estimate)}; `trn capacity` finds what is sold, and prints how to buy it"
+    return f"{describe_least(estimate)}; nodes are paid for while they run"
 
 
 def _may_be_written(file: Path, *, force: bool) -> None:
@@ -252,10 +283,8 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     instance_type = _choose("Instance type", instance_type, possible)
     offered = _places(known, engines.get(engine), instance_type)
     region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
-    source = known.price_source(instance_type, region)
-    block = "AWS publishes no on-demand price" if source and source.capacity_block else ""
-    price = known.describe_price(instance_type, region)
-    log(f"{instance_type} in {region}: {price}; {block or 'you pay only while a job needs it'}")
+    log(_paid(known, engines.get(engine), instance_type, region))
+    log(f"{instance_type} in {region}: {known.describe_price(instance_type, region)}")
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from trainium_cdk.errors import SettingsError, SettingsFileError, fix_of_path
+from trainium_cdk.errors import SettingsError, SettingsFileError, TrnError, fix_of_path
 from trainium_cdk.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.shape import problems_of
@@ -36,6 +37,32 @@ def load(file: str | Path | None = None) -> Environment:
     if file is None:
         return Environment()
     return parse(read_text(Path(file), "an environment file"), str(file))
+
+
+def load_named(file: str | Path | None, instead: str = "") -> Environment:
+    """The environment of the file that a command uses.
+
+    Args:
+        instead: what the command takes in place of a file, for the message.
+
+    Raises:
+        SettingsError, SettingsFileError: as `load`.
+        TrnError: no file is named. The message has one of this folder, else `trn init`.
+    """
+    if file is None:
+        raise TrnError(no_file(Path()) + instead)
+    return load(file)
+
+
+def no_file(folder: Path) -> str:
+    """Describe how to name an environment file of a folder, else how to write one."""
+    for file in sorted(folder.glob("*.y*ml"), key=lambda file: (file.name != "environment.yaml", file.name)):
+        with contextlib.suppress(TrnError):
+            if file.name == "environment.yaml" or load(file).model_fields_set:
+                name = shlex.quote(file.name)
+                once = f"cdk deploy -c env={name}, or trn check --environment {name}"
+                return f"no environment file is named. Use the one here: trn use {name}. For one command: {once}"
+    return "no environment file is named. Write one: trn init"
 
 
 def parse(text: str, file: str = "(text)") -> Environment:

@@ -55,7 +55,8 @@ def run(aws: LocalAws, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*words: str, **answers: Any) -> tuple[int, str, str]:
         for name in ANSWERS:
             aws.set_answers(name, answers.get(name.replace("-", "_")))
-        code = cli.app(["capacity", *words], standalone_mode=False) or 0
+        kind = [] if "--environment" in words else ["--type", KIND]
+        code = cli.app(["capacity", *kind, *words], standalone_mode=False) or 0
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -168,7 +169,10 @@ def test_prices_have_a_source(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--type", "trn1.3xlarge"], "no instance type 'trn1.3xlarge'. Did you mean trn1.32xlarge"),
+        (
+            ["--type", "trn1.3xlarge", "--regions", "us-east-2"],
+            "no instance type 'trn1.3xlarge'. Did you mean trn1.32xlarge",
+        ),
         (["--regions", "us-west-9"], "'us-west-9' is not a region of the catalogue. Did you mean us-west-2"),
         (["--regions", ","], "it is empty. Give regions with commas between them, or all"),
     ],

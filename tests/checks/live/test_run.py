@@ -10,7 +10,7 @@ import pytest
 
 from tests.checks.live.cases import target
 from trainium_cdk.checks.live import Aws, Check, CheckReport, examine
-from trainium_cdk.checks.live.cost import cost, findings
+from trainium_cdk.checks.live.cost import cost, describe_least, findings
 from trainium_cdk.checks.live.model import Subject
 from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
@@ -97,7 +97,7 @@ def test_no_connection_is_one_error_and_the_other_checks_run(monkeypatch: pytest
         monkeypatch.setenv(f"AWS_{name}", value)
     report = examine(target("pcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"))
     assert [(f.level, f.rule) for f in report.findings] == [
-        ("warning", "rule static-nodes"), ("error", "credentials"), ("info", "cost"), ("info", "cost"),
+        ("warning", "rule static-nodes"), ("error", "credentials"), *[("info", "cost")] * 3,
     ]  # fmt: skip
     assert "Could not connect to the endpoint" in report.findings[1].reason
 
@@ -142,8 +142,38 @@ def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown:
     assert figures["unknown_idle"] == figures["unknown_full"] == unknown
 
 
+BLOCKS = "region: sa-east-1\npcluster: {queues: [{compute_resources: [{instance_type: trn2.3xlarge}]}]}"
+LEAST = [
+    # environment, engine, USD, what is paid
+    (BLOCKS, "slurm", 24 * 2.235, "a capacity block of 1 x trn2.3xlarge for a day, paid in full"),
+    ("region: ap-southeast-4\neks: {node_groups: [{name: a, instance_type: trn2.3xlarge, nodes: 2}]}", "eks", 48 * 2.235, "a capacity block of 2 x trn2.3xlarge for a day, paid in full"),
+    ("region: us-east-2\n" + BLOCK.replace("{min_nodes", "{instance_type: trn2.48xlarge, min_nodes"), "slurm", 16 * 24 * 35.7608, "a capacity block of 16 x trn2.48xlarge for a day, paid in full"),
+    (BLOCK, "slurm", None, "a capacity block of 16 x trn1.32xlarge for a day, paid in full"),  # its price on demand is another one
+    (BLOCK + "\ncatalog: {prices: {us-east-1: {trn1.32xlarge: 9.5}}}", "slurm", 16 * 24 * 9.5, "a capacity block of 16 x trn1.32xlarge for a day, paid in full"),
+    ("", "slurm", 0.79 + 21.5, "an hour of 1 x trn1.32xlarge and of the idle stack"),
+    ("", "pcs", None, "an hour of 1 x trn1.32xlarge and of the idle stack"),
+    ("eks: {node_groups: [{name: a, instance_type: trn1.32xlarge, nodes: 1}]}", "eks", 0.48 + 21.5, "an hour of 1 x trn1.32xlarge and of the idle stack"),
+    (RESERVED, "slurm", 0.79 + 16 * 21.5, "an hour of 16 x trn1.32xlarge and of the idle stack"),
+    ("pcluster: {queues: [{capacity_type: spot}]}", "slurm", 0.79 + 21.5, "an hour of 1 x trn1.32xlarge (spot costs less) and of the idle stack"),
+    # the cheapest of several, and one whose price is known before one whose price is not
+    ("eks: {node_groups: [{name: a, instance_type: trn1.32xlarge}, {name: b, instance_type: trn1.2xlarge}]}", "eks", 0.4224 + 1.34375, "an hour of 1 x trn1.2xlarge and of the idle stack"),
+    ("region: ap-southeast-4\neks: {node_groups: [{name: a, instance_type: trn1.32xlarge}, {name: b, instance_type: trn2.3xlarge}]}", "eks", 53.64, "a capacity block of 1 x trn2.3xlarge for a day, paid in full"),
+    ("region: ap-south-2\neks: {node_groups: [{name: a, instance_type: trn2.3xlarge}, {name: b, instance_type: trn2u.48xlarge}]}", "eks", None, "an hour of 1 x trn2.3xlarge and of the idle stack"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "engine", "usd", "what"), LEAST)
+def test_the_least_to_pay(text: str, engine: Any, usd: float | None, what: str) -> None:
+    figures = cost(target(text, engine))
+    assert figures["least"]["what"] == what
+    assert figures["least"]["usd"] == (None if usd is None else pytest.approx(usd, abs=0.01))
+    assert ("unknown" in figures["least"]["text"]) == (usd is None)
+    first = next(iter(findings(figures)))
+    assert describe_least(figures) == f"{first.what}: {first.value}: {first.reason}"
+
+
 def test_an_unknown_price_is_reported_and_not_guessed() -> None:
-    found = list(findings(cost(target("region: eu-west-1"))))
+    found = list(findings(cost(target("region: eu-west-1"))))[1:]
     assert found[0].value == (
         "unknown (no price of head node: c5.4xlarge, head node: root volume, 1 x NAT gateway (without its traffic) and 4 more; "
         "see https://calculator.aws/)"

@@ -167,15 +167,18 @@ def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> No
 
 @pytest.mark.parametrize("engine", ["slurm", "kubernetes"])
 def test_what_the_tutorials_submit_is_accepted(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment that the page's own first command for that engine writes; also what stands in its tables."""
+    """By the environment that the page's own first command for that engine names or writes; also what stands in its tables."""
     monkeypatch.chdir(tmp_path)
     slurm, eks = TUTORIALS.read_text("utf-8").split("## BERT-Large on EKS")
     part = slurm if engine == "slurm" else eks
     lines = re.findall(r"^(trn [^#\n]*)|`(trn [^`\n]*)`", part, re.MULTILINE)
     words = [shlex.split("".join(line)) for line in lines]
-    [init] = [line for line in words if line[1] == "init"]
-    app(init[1:], standalone_mode=False)
-    file = "environment.yaml" if engine == "slurm" else "eks.yaml"
+    if engine == "slurm":
+        [file] = [str(ROOT / line[2]) for line in words if line[1] == "use"]
+    else:
+        [init] = [line for line in words if line[1] == "init"]
+        app(init[1:], standalone_mode=False)
+        file = init[2]
     submitted = [line for line in words if line[1] == "submit"]
     assert submitted
     for line in submitted:

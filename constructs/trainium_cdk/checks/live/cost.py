@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from trainium_cdk.settings.observability import (
 )
 
 TOTALS = ("idle", "full")
+BLOCK_HOURS = 24
+"""Hours of the shortest capacity block, about: AWS sells 1 to 14 days, then weeks up to 182 days, and takes the whole price at the purchase
+(EC2 user guide, capacity-blocks-purchase, and API reference, CapacityBlockOffering; 2026-11)."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,41 @@ def rates(target: CheckTarget, parts: Iterable[Item]) -> dict[str, str]:
     return {name: what for name, (what, there) in found.items() if there}
 
 
+def least(target: CheckTarget, idle: float, unknown: Sequence[str]) -> dict[str, Any]:
+    """The least to pay for a job on the cheapest nodes: `usd`, None if it is not known; `text`, the sum in words; and `what` is paid.
+
+    Args:
+        idle: USD an hour while no job runs, of what is known. unknown: items without a price in it.
+    """
+    ways = list[tuple[float, Sequence[str], str]]()
+    for part in target.inventory.parts:
+        if not (nodes := part.nodes):
+            continue
+        kind, quote, queue = part.instance_type, target.quote(part.instance_type), nodes.queue.capacity_type
+        paid = part.most if nodes.resource.reservation else part.count  # while no job runs
+        usd, count = quote.usd, max(paid, 1)
+        if quote.capacity_block or queue == "capacity-block":
+            usd = usd if quote.capacity_block or quote.source == "environment file" else None
+            what = f"a capacity block of {count} x {kind} for a day, paid in full"
+            ways.append(((usd or 0.0) * BLOCK_HOURS * count, () if usd else (kind,), what))
+        else:
+            usd = 0.0 if paid else usd
+            what = f"an hour of {count} x {kind}{' (spot costs less)' if queue == 'spot' else ''} and of the idle stack"
+            ways.append((idle + (usd or 0.0), unknown if usd is not None else (*unknown, kind), what))
+    usd, missing, what = min(
+        ways or [(idle, unknown, "an hour of the idle stack")], key=lambda way: (bool(way[1]), way[0])
+    )
+    return {"usd": None if missing else round(usd, 2), "text": describe_sum(usd, missing, "USD"), "what": what}
+
+
+def describe_least(estimate: Mapping[str, Any]) -> str:
+    """The least to pay, as the first line about cost: `least to pay: 53.64 USD: a capacity block of ...`."""
+    return f"least to pay: {estimate['least']['text']}: {estimate['least']['what']}"
+
+
 def cost(target: CheckTarget) -> dict[str, Any]:
-    """The estimate: items, totals (None if a part is unknown), totals of the known parts, the items whose price is unknown, and where each
-    price comes from."""
+    """The estimate: the least to pay, items, totals (None if a part is unknown), totals of the known parts, the items whose price is unknown,
+    and where each price comes from."""
     parts = items(target)
     by_use = rates(target, parts)
     known = {name: round(sum(getattr(i, name) or 0.0 for i in parts), 4) for name in TOTALS}
@@ -169,6 +204,7 @@ def cost(target: CheckTarget) -> dict[str, Any]:
     return {
         "currency": "USD",
         "region": target.env.region,
+        "least": least(target, known["idle"], unknown["idle"]),
         "items": [asdict(i) for i in parts],
         **{f"{name}_hour": None if unknown[name] else known[name] for name in TOTALS},
         **{f"known_{name}_hour": known[name] for name in TOTALS},
@@ -185,7 +221,9 @@ def total(estimate: Mapping[str, Any], name: str) -> str:
 
 
 def findings(estimate: dict[str, Any]) -> Found:
-    """The two totals as findings."""
+    """The least to pay, and the two totals, as findings."""
+    first = estimate["least"]
+    yield replace(Subject("least to pay").info(first["text"], first["what"]), rule="cost")
     for name, title in (("idle", "cost while no job runs"), ("full", "cost with all nodes")):
         hour, region = estimate[f"{name}_hour"], estimate["region"]
         month = f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month" if hour is not None else "counted"
