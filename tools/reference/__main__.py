@@ -43,6 +43,12 @@ def linked(text: str, source: Path, name: str) -> str:
     return _LINK.sub(replace, text)
 
 
+def behind(text: str) -> str:
+    """A page that the search finds behind the guides: it lists everything, so it has each word in some heading."""
+    meta, body = (text[4:].split("---\n", 1)) if text.startswith("---\n") else ("", text)
+    return f"---\n{meta}search: {{boost: 0.1}}\n---\n{body}"
+
+
 def write(folder: Path) -> None:
     """Write the site's sources into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -50,10 +56,11 @@ def write(folder: Path) -> None:
     pages = {str(file.relative_to(ROOT / "docs")): file for file in (ROOT / "docs").rglob("*.md")}
     pages |= {name: ROOT / source for source, name in ROOT_PAGES.items()}
     for name, source in pages.items():
-        (folder / name).write_text(linked(source.read_text("utf-8"), source, name), "utf-8")
+        text = linked(source.read_text("utf-8"), source, name)
+        (folder / name).write_text(behind(text) if name.startswith("about/") else text, "utf-8")
     for name, page in GENERATED.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(page(), "utf-8")
+        (folder / name).write_text(behind(page()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 import trainium_cdk
 from sandbox.paths import HOME as ROOT
@@ -18,6 +20,7 @@ from tools.reference import environment, errors
 from tools.reference.__main__ import write
 from trainium_cdk.cli.app import _HIDDEN, COMMANDS
 
+HERE = Path(__file__).parent
 CONFIG = """
 INHERIT: {root}/mkdocs.yml
 docs_dir: {folder}/pages
@@ -89,6 +92,14 @@ def test_each_key_says_what_it_takes() -> None:
             words = name.split("_")
             if words[-1] in environment.UNITS and "number" in environment.kind(key):
                 assert environment.unit(name, key), (section.title, name)
+
+
+def test_common_questions_lead_to_the_right_page(site: Path) -> None:
+    """By the worker, the index and the script that the pages themselves load."""
+    wanted: dict[str, str] = yaml.safe_load((HERE / "questions.yaml").read_text("utf-8"))
+    done = completed(["node", HERE / "search.js", site], input="\n".join(wanted))
+    first = [json.loads(line)[0] for line in done.stdout.splitlines()]
+    assert {q: f if "#" in wanted[q] else f.partition("#")[0] for q, f in zip(wanted, first, strict=True)} == wanted
 
 
 def test_the_search_finds_an_error_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
