@@ -15,6 +15,7 @@ from conformance import cases
 from tests.jobs import test_projects as locked
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
+from tests.tools.reference.test_blocks import job_files
 from trainium_cdk.cli import app, submit
 from trainium_cdk.cli.options import choices_of
 from trainium_cdk.errors import JobError
@@ -139,6 +140,8 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         Path(name).write_text("einops\n")
     for name in ("environment.yaml", "east.yaml"):
         Path(name).write_text(on_aws.example())
+    for name, text in job_files().items():
+        Path(name).write_text(text)
     words = shlex.split(line.partition(" > ")[0].replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     if "--environment" in words:  # no cluster is asked
         dry = [] if "--dry-run" in words else ["--dry-run"]

@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
-from tests.support import completed, need, until
+from tests.support import ROOT, completed, need, until
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import (
     BertLarge,
@@ -445,3 +446,21 @@ def test_training_is_restarted_when_a_node_dies(backend: SlurmBackend, slurm: Lo
     assert ended.ok
     printed = log(backend, job.id)
     assert printed.index("attempt 0") < printed.index("attempt 1")
+
+
+def test_ten_lines_of_python(backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/guides/python.md, as it is printed: the result, the same job again, and why a job failed."""
+    page = (ROOT / "docs/guides/python.md").read_text("utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len([line for line in program.splitlines() if line]) <= 10
+    [result] = re.findall(r"returns `([^`]+)`", page)
+    monkeypatch.setattr("trainium_cdk.jobs.connect", lambda _stack, **_: backend)
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {}
+    exec(program, given)  # noqa: S102
+    Path("train.py").write_text("import sys; assert sys.argv[2] == '1e-4'; print('step 400/400 loss 2.31')\n")
+    assert given["train"]("1e-4", "2026-11-20") == result
+    assert given["train"]("1e-4", "2026-11-20") == result
+    assert [job.id for job in backend.list()].count("train-2026-11-20") == 1
+    with pytest.raises(RuntimeError, match=r"train-2026-11-21: .*AssertionError"):
+        given["train"]("1e-3", "2026-11-21")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import botocore.session
+import jsonschema
 import pytest
 import typer
 import yaml
@@ -27,6 +28,7 @@ from tests.sandbox import on_aws
 from tests.support import completed
 from trainium_cdk import checks, settings
 from trainium_cdk.cli.app import app
+from trainium_cdk.cli.job_file import json_schema
 
 PAGES = [
     ROOT / "README.md",
@@ -80,6 +82,12 @@ def commands() -> list[tuple[Block, list[str]]]:
     return found
 
 
+def job_files() -> dict[str, str]:
+    """The jobs among the YAML blocks, by the name of their file, which is their first line: `# job.yaml`."""
+    jobs = [b for b in blocks() if b.language == "yaml" and "job" in yaml.safe_load(b.text)]
+    return {block.text.partition("\n")[0].removeprefix("# "): block.text for block in jobs}
+
+
 def test_each_block_says_what_it_is() -> None:
     assert [b for b in blocks() if b.language not in LANGUAGES] == []
     assert len(commands()) > 70
@@ -95,6 +103,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text("1\n")
     for name in ("environment.yaml", "east.yaml"):
         (tmp_path / name).write_text(on_aws.example())
+    for name, text in job_files().items():
+        (tmp_path / name).write_text(text)
     for name in ("examples", "tests", "app.py", "cdk.json", "stacks", "Makefile"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
@@ -217,6 +227,7 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
             or "Mine.template.json" in " ".join(words)
         ):
             continue
+        words = words[: words.index(">")] if ">" in words else words
         done = command.trn(words[1:], {**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"}, folder)
         assert done.returncode == 0, (block.page, words, done.stderr)
         assert done.stdout or done.stderr
@@ -225,10 +236,18 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=f"{b.page}:{b.line}") for b in blocks() if b.language == "yaml"])
-def test_each_environment_is_valid(block: Block) -> None:
-    """`trn check` has no error in it; and it is a mapping that names something."""
-    assert yaml.safe_load(block.text)
-    checks.require(settings.parse(block.text, block.page))
+def test_each_environment_and_job_is_valid(block: Block, folder: Path) -> None:
+    """`trn check` has no error in an environment, and a dry run none in a job; each is a mapping that names something."""
+    data = yaml.safe_load(block.text)
+    assert data
+    if "job" not in data:
+        checks.require(settings.parse(block.text, block.page))
+        return
+    jsonschema.validate(data, json_schema())
+    Path("my-project/requirements.txt").write_text("einops\n")
+    Path("my-project/job.yaml").write_text(block.text)
+    words = ["submit", "my-project/job.yaml", "--dry-run", "--environment", "environment.yaml"]
+    assert app(words, standalone_mode=False) in (None, 0)
 
 
 @pytest.mark.parametrize(
