@@ -29,7 +29,7 @@ STEPS = "LOG Tue Nov 24 20:59:42 2026 - (0, 1) step_loss : 3.4 learning_rate : 3
 ENVIRONMENT = "region: us-east-1\npcluster:\n  queues: [{name: compute1, compute_resources: [{name: trn, instance_type: trn1.32xlarge}]}]\n"
 
 COMMANDS = [
-    ("list --local", [JOB, WAITS, "train COMPLETED", "compute1"]),
+    ("list --local", [JOB, WAITS, "train COMPLETED"]),
     (f"status {JOB} {WAITS} --local", [JOB, WAITS, "COMPLETED", "PENDING"]),
     (f"status {JOB} --local --json", [f'"{JOB}"', '"COMPLETED"']),
     (f"logs {JOB} --local", ["trn: train: Slurm job 1 on compute1-dy-trn-1"]),

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console, Group
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, status
@@ -16,6 +18,7 @@ from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow, output, watch
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs import Backend
+from trainium_cdk.jobs.report import Run
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
@@ -69,10 +72,13 @@ class Jobs:
         return ()
 
 
-def text(found: Any, width: int = 120) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width).print(Group(*found))
-    return out.getvalue()
+def text(status: JobStatus, runs: list[Run], width: int = 120, height: int = 40, encoding: str = "utf-8") -> str:
+    """A frame of a job, as its terminal shows it."""
+    written = io.TextIOWrapper(io.BytesIO(), encoding)
+    console = Console(file=written, width=width, height=height)
+    console.print(Group(*watch._job(status, runs, console, height)))
+    written.seek(0)
+    return written.read()
 
 
 def test_each_round_reads_what_is_new() -> None:
@@ -131,16 +137,56 @@ def test_a_log_that_begins_again_is_read_from_its_beginning() -> None:
     assert live.runs[0].curves.step == 30
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_frame_of_a_job(width: int) -> None:
+def halfway(*, ago: int = 3) -> Run:
+    """A job that has done 240 of 400 steps, the last one some seconds ago."""
     made = recorded(1, steps=240)
-    made.now = (made.began(made.status.stages[-1]) or 0) + 33
-    shown = text(watch._job(made.status, [made]), width)
+    began = made.began(made.status.stages[-1]) or 0
+    train = replace(made.status.stages[-1], stepped=began + 90)
+    made.status = replace(made.status, stages=(*made.status.stages[:-1], train))
+    made.total_steps = made.planned_steps = 400
+    made.now = began + 90 + ago
+    return made
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 24), (80, 24), (120, 40), (200, 60)])
+def test_a_frame_of_a_job(width: int, height: int) -> None:
+    made = halfway()
+    shown = text(made.status, [made], width, height)
     words = " ".join(shown.split())
-    assert "step 240" in words
-    assert re.search(r"loss [\d.]+ +time left \d+ s +cost [\d.]+ USD", words)
-    assert "RUNNING" in words
+    assert "60% of 400 steps" in words
+    assert re.search(r"step 240 of 400 +loss [\d.]+ from [\d.]+ +last step 3 s ago", words)
+    assert re.search(r"time left \d+ s +cost [\d.]+ USD of [\d.]+ USD expected", words)
+    assert "train RUNNING" in words
     assert all(len(one) <= width for one in shown.splitlines())
+    assert len(shown.splitlines()) == height, "it fills the screen"
+    last = made.tail("train")[-1]
+    assert f"{last}"[: width - 4].strip() in shown, "the end of its log"
+    curve = [set(one) & set("▁▂▃▄▅▆▇█") for one in shown.splitlines()]
+    assert sum(map(bool, curve)) >= 3, "a curve"
+
+
+@pytest.mark.parametrize("height", range(1, 30))
+def test_a_low_terminal_leaves_out_the_curve_and_then_the_log(height: int) -> None:
+    made = halfway()
+    whole = text(made.status, [made], 80, 1).splitlines()
+    shown = text(made.status, [made], 80, height).splitlines()
+    assert shown[: len(whole)] == whole
+    assert len(shown) <= max(height, len(whole))
+    assert any("log of train" in one for one in shown) == (height >= len(whole) + 3)
+
+
+def test_no_time_is_left_where_the_last_step_is_old() -> None:
+    shown = text((made := halfway(ago=700)).status, [made])
+    assert "last step 11 min ago" in shown
+    assert "time left not known" in shown
+    assert "expected" not in shown
+
+
+def test_a_terminal_without_unicode() -> None:
+    made = halfway()
+    shown = text(made.status, [made], 80, 24, encoding="latin-1")
+    assert shown.isascii()
+    assert re.search(r"^\| #+[:.]* +\|$", shown, re.MULTILINE), "a curve"
 
 
 def test_a_frame_of_an_array() -> None:
@@ -150,18 +196,23 @@ def test_a_frame_of_an_array() -> None:
         for i in range(50)
     )
     array = status(RUNS, id="sweep-1", members=members)
-    shown = text(watch._job(array, []))
-    assert "and 20 more" in shown
-    assert shown.splitlines()[1].split()[:3] == ["member", "lr", "state"]
-    rows = [line.split()[:3] for line in shown.splitlines()[2:32]]
-    assert [row[0] for row in rows] == [*map(str, range(29)), "40"]
-    assert rows[-1] == ["40", "40e-4", "RUNNING"]
+    run = halfway()
+    run.status = replace(run.status, id="sweep-1/40")
+    shown = text(array, [run], 80, 24).splitlines()
+    assert len(shown) == 24
+    assert shown[-1] == "and 29 more"
+    assert shown[1].split() == ["member", "lr", "state", "step", "loss", "curve", "reason"]
+    rows = [line.split() for line in shown[2:23]]
+    assert [row[0] for row in rows] == [*map(str, range(20)), "40"]
+    assert rows[-1][:4] == ["40", "40e-4", "RUNNING", "240"]
+    assert re.fullmatch("█[▁▂▃▄▅▆▇█]{11}", rows[-1][5])
+    assert len(text(array, [], 80, 60).splitlines()) == 52, "all of them"
 
 
 def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
     hostile = "\x1b]52;c;Zm9v\x07[red]\u202e"
     made = status(replace(RUNS, reason=hostile, nodes=hostile), id=f"x{hostile}")
-    shown = text(watch._job(made, []))
+    shown = text(made, [])
     assert not set("\x1b\x07\u202e") & set(shown)
     assert "[red]" in shown
 
@@ -196,6 +247,7 @@ def test_status_stays_until_the_job_has_ended(
     found, seen = terminal("status", id, "--watch", keys=[], program=PROGRAM)
     assert found == code, seen
     assert seen.index("RUNNING") < seen.rindex(final)
+    seen = re.sub(r"\x1b\[[0-9;]*m", "", seen)
     assert "step 3" in seen
     assert ("A disk or file system is full" in " ".join(seen.split())) == (code == 1)
 
@@ -210,7 +262,7 @@ def test_words_of_others_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of a sweep's values are in a job's own record, and a script's option may have brackets."""
     names = ["member", "[/x]", "[red]lr[/red]", "\x1b[2Jgroups[0]"]
     shown = Console(file=io.StringIO(), width=200)
-    shown.print(watch._table(names, [["1", "[/y]", "2", "3"]]))
+    shown.print(*output.lines(shown, names, [["1", "[/y]", "2", "3"]], []))
     monkeypatch.setattr("sys.stdout", terminal := io.StringIO())
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -220,3 +272,51 @@ def test_words_of_others_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(word in plain for word in ("[/x]", "[red]lr[/red]", "groups[0]", "[/y]"))
         assert "\x1b[2J" not in text
     assert "run-1 [/z]" in terminal.getvalue()
+
+
+COLUMNS = ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"]
+JOBS = [
+    ["sweep-20261128-619c82", "train RUNNING", "1", "compute1", "57s", "50s", "ada", "2 running, 1 pending"],
+    ["hang-20261128-c5b3a3", "train RUNNING", "1", "compute1", "13m 4s", "12m 57s", "ada", "last step 11 min ago"],
+    ["fails-20261128-7272eb", "train FAILED", "16", "compute1", "1h 2m", "3s", "ada", "node 1: ValueError: shard 17 is empty. Write it again"],
+    ["waits-20261128-aab6f4", "prepare PENDING", "16", "compute1", "2h", "", "ada", ""],
+]  # fmt: skip
+LISTS = {
+    80: """\
+job                    state            duration  reason
+sweep-20261128-619c82  train RUNNING    50s       2 running, 1 pending
+hang-20261128-c5b3a3   train RUNNING    12m 57s   last step 11 min ago
+fails-20261128-7272eb  train FAILED     3s        node 1: ValueError: shard 17 …
+waits-20261128-aab6f4  prepare PENDING
+""",
+    120: """\
+job                    state            nodes  queue     age     duration  user  reason
+sweep-20261128-619c82  train RUNNING    1      compute1  57s     50s       ada   2 running, 1 pending
+hang-20261128-c5b3a3   train RUNNING    1      compute1  13m 4s  12m 57s   ada   last step 11 min ago
+fails-20261128-7272eb  train FAILED     16     compute1  1h 2m   3s        ada   node 1: ValueError: shard 17 is empty
+waits-20261128-aab6f4  prepare PENDING  16     compute1  2h                ada
+""",
+}
+
+
+@pytest.mark.parametrize("width", LISTS)
+def test_a_list_has_a_line_for_each_job(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", terminal := io.StringIO())
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output.table("", COLUMNS, JOBS, follow._DROP)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()) == LISTS[width]
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"]), max_size=20)
+IDS = st.from_regex(r"[a-z][a-z0-9-]{0,40}-20261128-[0-9a-f]{6}", fullmatch=True)
+ROWS = st.lists(st.tuples(IDS, WORDS, *map(st.just, JOBS[1][2:-1]), WORDS), max_size=3)
+
+
+@given(ROWS, st.integers(1, 200), st.sampled_from(["utf-8", "ascii"]))
+def test_an_id_is_never_broken(rows: list[tuple[str, ...]], width: int, encoding: str) -> None:
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding), width=width)
+    made = output.lines(console, COLUMNS, rows, follow._DROP)
+    assert [one.plain.split()[0] for one in made] == ["job", *(row[0] for row in rows)]
+    widest = max(len("job"), *(len(row[0]) for row in rows), 0)
+    assert all(one.cell_len <= max(width, widest) for one in made)

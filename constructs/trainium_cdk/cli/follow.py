@@ -29,6 +29,8 @@ from trainium_cdk.jobs.status import ENDED_BADLY, shown_values
 
 _MEMBERS = 10
 """Of an array, those whose metrics are summed up."""
+_DROP = ("user", "age", "queue", "nodes", "duration", "reason", "state")
+"""Columns that a list leaves out on a narrow terminal, in this order."""
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def status(
     ids: JobIds,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Stay until they have ended, also with step, loss, time left and cost."),
+        typer.Option(
+            "--watch", "-w", help="Fill the screen until they have ended: steps, loss as a curve, time left, cost, log."
+        ),
     ] = False,
     wait: Annotated[
         bool,
@@ -333,14 +337,14 @@ def list_(
         from trainium_cdk.cli import watch as watching
 
         watching.check(as_json)
-        watching.rows(columns, lambda: _rows(*wanted()))
+        watching.rows(columns, lambda: _rows(*wanted()), _DROP)
         return
     found, others = wanted()
     if as_json:
         echo_json(with_sandbox([job.to_dict() for job in found]))
         return
     log_if_sandbox()
-    table("", columns, _rows(found, others))
+    table("", columns, _rows(found, others), _DROP)
 
 
 def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:

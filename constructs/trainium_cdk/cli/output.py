@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +23,9 @@ from trainium_cdk._aws import SANDBOX, sandboxed
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from trainium_cdk.jobs import JobStatus
 
 
@@ -198,8 +201,12 @@ def echo_json(data: Any) -> None:
     print(json.dumps(data, indent=2), flush=True)
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table on standard output; if that is not a terminal, plain columns with one line per row."""
+def table(title: str, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
+    """Print a table on standard output; if that is not a terminal, plain columns with one line per row.
+
+    Args:
+        drop: on a terminal too, print one line per row. See `lines`.
+    """
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
             print("\t".join(line(cell) for cell in row))
@@ -211,6 +218,10 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     cells = [[line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     console = Console(highlight=False)
+    if drop:
+        for text in lines(console, columns, rows, drop):
+            console.print(text, soft_wrap=True)
+        return
     if sum(widths[:-1]) + min(widths[-1], _LAST_COLUMN) + 3 * len(widths) + 1 > console.width:
         for row in cells:  # too narrow for a table: whole words, which can be copied
             console.print(state_text(row[0]), soft_wrap=True)
@@ -226,6 +237,45 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(made)
 
 
+def lines(
+    console: Console,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    drop: Sequence[str],
+    most: int | None = None,
+) -> list[Text]:
+    """A table with one line for each row, as wide as the console.
+
+    The first column has ids, which are never cut. The last one has sentences: the first of each is shown, cut at the width.
+
+    Args:
+        drop: columns to leave out where it is too narrow, in this order. most: lines, with the columns' names.
+    """
+    from rich.cells import cell_len, set_cell_size
+    from rich.text import Text
+
+    shown = rows if most is None or len(rows) < most else rows[: max(0, most - 2)]
+    cells = [[*map(line, row[:-1]), line(row[-1]).partition(". ")[0]] for row in (columns, *shown)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    kept, last, ends = list(range(len(columns))), len(columns) - 1, widths[-1]
+    widths[-1] = min(ends, _SENTENCE)
+    for name in drop:
+        if sum(widths[i] + _GAP for i in kept) - _GAP > console.width:
+            kept = [i for i in kept if columns[i] != name]
+    widths[-1] = min(ends, max(0, console.width - sum(widths[i] + _GAP for i in kept if i != last)))
+    more = "\N{HORIZONTAL ELLIPSIS}" if console.encoding.startswith("utf") else "..."
+    texts = [Text(no_wrap=True, overflow="crop", style="" if i else "bold") for i in range(len(cells))]
+    for row, text in zip(cells, texts, strict=True):
+        for i in kept:
+            wide = cell_len(row[i]) > widths[i]
+            cell = set_cell_size(row[i], widths[i] - len(more)) + more if wide else row[i]
+            text.append_text(state_text(cell)).append(" " * (widths[i] + _GAP - cell_len(cell)))
+        text.rstrip()
+    return texts if shown is rows else [*texts, Text(f"and {len(rows) - len(shown)} more", "dim")]
+
+
+_GAP, _SENTENCE = 2, 25
+"""Columns between two cells, and the least of a sentence that is cut."""
 _LAST_COLUMN = 20
 """The least width to which the last column of a table, which has sentences, is folded."""
 _COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "FAILED": "red", "LOST": "red", "TIMEOUT": "red",

@@ -70,7 +70,7 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
     began = f"from {number(first)}" if first is not None else ""
     loss = run.curves.newest("loss") if "loss" in run.curves else "none"
     left = "0 s" if run.status.done else duration(run.left)
-    expected = f"{dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    expected = f"of {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     cost = "not known" if run.cost is None else f"{_least(run)}{dollars(run.cost)}"
     ago = last_step(run.age or 0.0).removeprefix("last step ")
     old = [("last step", ago, "")] if ago else []
