@@ -86,7 +86,7 @@ TABLE = [
          [("error", "the credentials (arn:aws:iam::111122223333:user/me) are not for the environment's account "
          "444455556666", "[environment.yaml:1]")]),
     Case("bootstrap", "", "21", [("ok", "version 21")]),
-    Case("bootstrap", "", None, [("error", "this account and region are not bootstrapped for the CDK", "cdk bootstrap aws://111122223333/us-east-1")]),
+    Case("bootstrap", "", None, [("warning", "this account and region are not bootstrapped for the CDK", "Fix: `trn launch` does it; for `cdk deploy`: cdk bootstrap aws://111122223333/us-east-1")]),
     Case("bootstrap", "", "5", [("error", "version 5", "need version 6")]),
     Case("bootstrap", "", "?", [("error", "version ?")]),
     Case("stack", "", (None, None), [("ok", "it will be created")]),
