@@ -106,9 +106,7 @@ def run(found: list[Step], where: Path, sandbox: Path) -> list[str]:
     done = completed(command, cwd=where, env=_environment(where))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     script.unlink()
-    text = re.sub(
-        rf"{re.escape(str(where.resolve()))}|{re.escape(str(where))}", "/home/ubuntu/trainium", done.stdout
-    )
+    text = re.sub(rf"{re.escape(str(where.resolve()))}|{re.escape(str(where))}", "/home/ubuntu/trainium", done.stdout)
     return re.split(r"^---(?:\d+|end)---\n", text, flags=re.MULTILINE)[1:-1]
 
 
