@@ -37,7 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "env.yaml").write_text(FILE)
     (tmp_path / "job.sh").write_text("echo works as $1\nexit $2\n")
     (tmp_path / "cdk.json").write_text("{}")
-    (tmp_path / "cdk").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/called\nexit $(cat {tmp_path}/code)\n')
+    (tmp_path / "cdk").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/called\npwd >> {tmp_path}/folders\nexit $(cat {tmp_path}/code)\n'
+    )
     (tmp_path / "cdk").chmod(0o755)
     (tmp_path / "code").write_text("0")
     monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
@@ -247,7 +249,7 @@ def test_a_command_in_place_of_a_script(
         (None, {}, "bootstrap aws://111122223333/us-east-1"),
         ("5", {}, "bootstrap aws://111122223333/us-east-1"),
         ("21", {}, ""),
-        ("21", {"@aws-cdk/core:bootstrapQualifier": "other"}, "bootstrap aws://111122223333/us-east-1"),
+        (None, {"@aws-cdk/core:bootstrapQualifier": "other"}, ""),
         (AwsError("denied"), {}, ""),
     ],
 )
@@ -281,6 +283,10 @@ def test_the_account_is_bootstrapped_within_the_one_question(
     assert called.startswith(f"{words} deploy -e".strip())
     said = "aws://111122223333/us-east-1 is not bootstrapped for the CDK. That is done first"
     assert (said in capfd.readouterr().err) == bool(words)
+    *before, last = (folder / "folders").read_text().splitlines()
+    assert last == str(folder)
+    assert len(before) == bool(words)
+    assert str(folder) not in before, "it would synthesise the app"
 
 
 def test_a_failed_bootstrap_deploys_nothing(folder: Path, ended: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

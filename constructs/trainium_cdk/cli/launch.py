@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,8 +85,9 @@ def launch(
         raise TrnError("no environment file is named. Write one: trn init. Or give one: --environment FILE")
     id = id_in_app(stack or engines.get(env.engines[0]).stack, env)
     name = name_in_account(id, env)
-    of_file = ["--environment", str(file)] if _from_command_line(ctx, "file") else []
-    named = _from_command_line(ctx, "stack") or "TRN_CLUSTER" in os.environ  # which --stack goes before
+    typed = {key for key in ("file", "stack") if getattr(ctx.get_parameter_source(key), "name", "") == "COMMANDLINE"}
+    of_file = ["--environment", str(file)] if "file" in typed else []
+    named = "stack" in typed or "TRN_CLUSTER" in os.environ  # which --stack goes before
     to = [*of_file, *(["--stack", name] if named else [])]
     target = _Stack(id, name, env, file, (*([name] if named else []), *of_file))
     confirmed = ["--yes"] if yes and behind else []  # arguments of a script
@@ -136,11 +137,6 @@ def _is_environment(word: str) -> bool:
     return False
 
 
-def _from_command_line(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def run_trn(*arguments: str) -> int:
     """Run another command, which does not name the file in use again; its exit code."""
     from trainium_cdk.cli.app import app as commands
@@ -167,8 +163,10 @@ def _deploy(stack: _Stack, folder: Path, *, yes: bool) -> None:
         typer.confirm(
             f"Bootstrap {bootstrap} and deploy {name}?" if bootstrap else f"Deploy {name}?", abort=True, err=True
         )
-    if bootstrap and _cdk(folder, "bootstrap", bootstrap):
-        raise TrnError(f"{bootstrap} was not bootstrapped: see above. Correct that, and run this again")
+    if bootstrap:
+        with tempfile.TemporaryDirectory() as nowhere:  # in the app's folder, it would synthesise the app first
+            if _cdk(Path(nowhere), "bootstrap", bootstrap):
+                raise TrnError(f"{bootstrap} was not bootstrapped: see above. Correct that, and run this again")
     message = (
         f"CloudFormation continues with {name}. When it has ended, run the same command again, or delete it: "
         f"{stack.command('destroy')}"
@@ -187,7 +185,7 @@ def _deploy(stack: _Stack, folder: Path, *, yes: bool) -> None:
 
 
 def _cdk(folder: Path, *words: str) -> int:
-    """Run the CDK's command line in the app's folder; its exit code. Its output goes to standard error."""
+    """Run the CDK's command line in a folder; its exit code. Its output goes to standard error."""
     from trainium_cdk.operations.updates.spec import command, variables
 
     words = (str(command().absolute()), *words)
@@ -197,15 +195,15 @@ def _cdk(folder: Path, *words: str) -> int:
 
 
 def _to_bootstrap(stack: _Stack, folder: Path) -> str:
-    """`aws://ACCOUNT/REGION`, if it is not bootstrapped for the CDK; else empty, also where that may not be read."""
+    """`aws://ACCOUNT/REGION`, if it is not bootstrapped for the CDK; else empty, also where that may not be read, or where the app has a bootstrap
+    of its own."""
     from trainium_cdk.checks.live import Aws, CheckTarget
     from trainium_cdk.checks.live.account import BOOTSTRAP
-    from trainium_cdk.checks.live.model import QUALIFIER
 
-    with contextlib.suppress(AwsError, ValueError):
-        context = json.loads((folder / "cdk.json").read_text("utf-8")).get("context", {})
-        qualifier = context.get("@aws-cdk/core:bootstrapQualifier", QUALIFIER)
-        target, aws = CheckTarget(stack.env, stack.env.engines[0], qualifier=qualifier), Aws(stack.env.region)
+    if "bootstrapQualifier" in (folder / "cdk.json").read_text("utf-8", "replace"):
+        return ""
+    with contextlib.suppress(AwsError):
+        target, aws = CheckTarget(stack.env, stack.env.engines[0]), Aws(stack.env.region)
         if any(found.level != "ok" for found in BOOTSTRAP.evaluate(target, BOOTSTRAP.fetch(target, aws))):
             return f"aws://{aws('sts:GetCallerIdentity')['Account']}/{stack.env.region}"
     return ""

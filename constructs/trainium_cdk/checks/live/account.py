@@ -55,7 +55,7 @@ def evaluate_stacks(target: CheckTarget, stacks: Stacks) -> Found:
         return
     status = str(ours["StackStatus"])
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
-        fix = f"read the stack's events, then: npx cdk destroy {target.stack}"
+        fix = f"find the cause (trn why {target.stack}), then: trn destroy {target.stack}"
         if status.startswith("UPDATE"):
             fix = (
                 f"repair the stack first: {resume_rollback(target.stack, target.env.region, ours.get('Resources', ()))}"
