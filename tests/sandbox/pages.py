@@ -13,8 +13,8 @@ from sandbox.paths import HOME as ROOT
 from tests.support import completed
 
 _BLOCK = re.compile(r"^```bash\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-_SETUP = "make setup"
-_ANSWERS = {"cdk deploy ": "--require-approval never ", "trn destroy ": "--yes "}
+_INSTALL = "uv tool install "
+_ANSWERS = {"cdk deploy": "--require-approval never", "trn destroy": "--yes", "trn launch": "--yes"}
 """Prompts are answered by options."""
 _STEPS = "--run-steps 20"
 """A job that would train for hours ends after some steps."""
@@ -47,9 +47,9 @@ class Step(NamedTuple):
 
 
 def steps(page: str) -> list[Step]:
-    """The blocks of a page, or of a part of it, without the one that installs."""
-    found = [Step(m[1], m[2], m.span(2)) for m in _BLOCK.finditer(page)]
-    return [one for one in found if not one.commands.startswith(_SETUP)]
+    """The blocks of a page, or of a part of it, without the line that installs: tests/foreign/test_empty_folder.py runs it."""
+    found = [Step(re.sub(rf"^{_INSTALL}.*\n", "", m[1]), m[2], m.span(2)) for m in _BLOCK.finditer(page)]
+    return [one for one in found if one.commands]
 
 
 def masked(text: str) -> list[str]:
@@ -77,14 +77,10 @@ def matches(shown: str, printed: str) -> bool:
     return at == len(have)
 
 
-def folder_like_a_checkout(where: Path) -> Path:
-    """A folder with what a clone has, in which a page's commands write."""
-    where.mkdir(parents=True, exist_ok=True)
-    for entry in ROOT.iterdir():
-        if entry.name not in ("cdk.out", "environment.yaml", "cdk.context.json", "my-project", ".git"):
-            (where / entry.name).symlink_to(entry)
-    (where / "app.py").unlink()
-    (where / "app.py").write_bytes((ROOT / "app.py").read_bytes())  # its folder is this one
+def empty_folder(where: Path) -> Path:
+    """A folder for a page's commands, with nothing but what the page names of this repository."""
+    where.mkdir(parents=True)
+    (where / "examples").symlink_to(ROOT / "examples")
     return where
 
 
@@ -110,9 +106,7 @@ def run(found: list[Step], where: Path, sandbox: Path) -> list[str]:
     done = completed(command, cwd=where, env=_environment(where))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     script.unlink()
-    text = re.sub(
-        rf"{re.escape(str(where.resolve()))}|{re.escape(str(where))}", "/home/ubuntu/trainium-cdk", done.stdout
-    )
+    text = re.sub(rf"{re.escape(str(where.resolve()))}|{re.escape(str(where))}", "/home/ubuntu/trainium", done.stdout)
     return re.split(r"^---(?:\d+|end)---\n", text, flags=re.MULTILINE)[1:-1]
 
 
@@ -120,8 +114,8 @@ def _answered(line: str) -> str:
     line = re.sub(r"^(trn image build \S+).*", r"IMAGE=$(\1); echo $IMAGE", line)  # a placeholder of the pages
     line = line.replace("--image IMAGE", "--image $IMAGE")
     for command, option in _ANSWERS.items():
-        line = line.replace(command, f"{command}{option}")
-    if "trn submit finetune" in line and _STEPS not in line:
+        line = line.replace(command, f"{command} {option}")
+    if re.match("trn (submit|launch)", line) and "finetune" in line and _STEPS not in line:
         line = line.replace(" --nodes", f" {_STEPS} --nodes")
     return line
 

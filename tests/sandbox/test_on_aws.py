@@ -15,16 +15,14 @@ from tests.sandbox import on_aws
 from tests.support import need_kubernetes, need_slurm
 
 NOT_RUN = {
-    "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
-    "python -m sandbox shell": "every command runs in it",
-    "python -m sandbox down": "the fixture runs it",
+    "trn logs --raw": "named alone",
+    "trn launch JOB": "test_pages.py runs it",
     "trn status finetune-... --watch": "it ends with the job: tests/cli/test_watch.py",
     "trn nodes top JOB": "it needs the vendor's neuron-top",
     "trn shell": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
     "trn forward JOB --tensorboard": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
     **dict.fromkeys(("trn --environment", "cdk -c env="), "options"),
-    "trn logs --raw": "named alone",
 }
 
 

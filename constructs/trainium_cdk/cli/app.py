@@ -63,7 +63,7 @@ _GROUPS = {
 _HIDDEN = {"token": "access:token"}
 COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
-_WORDS = "trn.words"
+WORDS = "trn.words"
 """Where the words of the command line are kept."""
 _TYPED = {"–": "--", "—": "--", "−": "-", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}
 """What a shell reads, for what text editors make of it."""
@@ -90,7 +90,7 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        ctx.meta[_WORDS] = args
+        ctx.meta[WORDS] = args
         of_editors = (word for word in takewhile("--".__ne__, args) if word[:1] in _TYPED)
         if (word := next(of_editors, "")) and not ctx.resilient_parsing:
             ctx.fail(f"{word} begins with {word[0]}, as text editors write it. Write {_TYPED[word[0]]}")
@@ -137,7 +137,7 @@ class _Commands(TyperGroup):
             raise
         except TyperException as e:
             if type(e).__name__ == "NoSuchOption":
-                _answer(e, ctx.meta[_WORDS])
+                _answer(e, ctx.meta[WORDS])
             raise
 
 

@@ -7,6 +7,8 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +16,11 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.diff import App
-from trainium_cdk.cli.options import Target, backend, name_in_account, user
+from trainium_cdk.cli.options import EnvFile, Target, backend, described, id_in_app, name_in_account, user
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
-from trainium_cdk.errors import JobError, TransportError, TrnError
+from trainium_cdk.errors import AwsError, JobError, TransportError, TrnError
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
@@ -26,16 +28,41 @@ if TYPE_CHECKING:
 
 _REACHABLE_SECONDS = 600.0
 """Seconds after a deployment until the cluster must respond."""
-_NOT_HERE = frozenset(
-    {"--follow", "-f", "--dry-run", "--json", "--stack", "--environment", "--region", "--cluster", "--array"}
-)
-_FLAGS = frozenset({"--yes", "-y", "--remove"})
+_NOT_HERE = ("-f", "--follow", "--dry-run", "--json", "--save", "--list", "--region", "--cluster", "--local", "--ssm", "--array")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The stack to launch. id: in the app. name: in the account. given: the words of the command line that select it for other commands."""
+
+    id: str
+    name: str
+    env: Environment
+    file: Path
+    given: tuple[str, ...]
+
+    def command(self, verb: str) -> str:
+        """A command on it, as it is printed."""
+        return printed("trn", verb, *self.given)
+
+    @property
+    def stays(self) -> str:
+        return f"{self.name} stays. To remove it: {self.command('destroy')}"
 
 
 def launch(
-    environment: Annotated[Path, typer.Argument(metavar="ENV", help="The environment file.")],
-    job: Annotated[list[str], typer.Argument(metavar="JOB", help="The job, with its options, as of `trn submit`.")],
-    stack: Annotated[str | None, typer.Option(help="Stack that is meant, where the file describes several.")] = None,
+    ctx: typer.Context,
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="JOB",
+            help="The job, with its options, as of `trn submit`: a kind, a script, a job file, or -- COMMAND.",
+        ),
+    ] = None,
+    file: EnvFile = None,
+    stack: Annotated[
+        str | None, typer.Option(envvar="TRN_STACK", help="Stack that is meant, where the file describes several.")
+    ] = None,
     app: App = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     remove: Annotated[
@@ -44,101 +71,154 @@ def launch(
 ) -> None:
     """Deploy, submit, follow, and remove the cluster if wanted.
 
-    A cluster that is there already is not deployed. The job is followed to its end; then you are asked whether to remove the cluster.
+    It prints the cost and asks, then bootstraps the account for the CDK where that has not been done, and runs `cdk deploy`. A cluster that
+    is there already is not deployed. The job is followed to its end; then you are asked whether to remove the cluster.
 
-    For example `trn launch environment.yaml finetune --nodes 4`. After Ctrl-C the deployment and the job continue: the message shows
-    how to follow them again. Exit code: 0 if the job completed.
+    For example `trn launch finetune --model Qwen/Qwen3-8B`. After Ctrl-C the deployment and the job continue: the message shows how to
+    follow them again. Exit code: 0 if the job completed.
     """
-    from trainium_cdk import settings
-    from trainium_cdk.jobs.kinds import by_name
     from trainium_cdk.operations.updates.live import deployed
 
-    if environment.suffix in (".py", ".sh") or by_name(str(environment)):
-        written = printed("trn", "launch", "environment.yaml", environment)
-        raise JobError(f"{environment} is a job. Write the environment file before it: {written}")
-    job, flags = _split(job)
-    yes, remove = yes or not flags.isdisjoint(("--yes", "-y")), remove or "--remove" in flags
-    env = settings.load(environment)
-    id = stack or engines.get(env.engines[0]).stack
+    job, behind = _words(ctx, job or [])
+    env = described(ctx)
+    if env is None or file is None:
+        raise TrnError("no environment file is named. Write one: trn init. Or give one: --environment FILE")
+    id = id_in_app(stack or engines.get(env.engines[0]).stack, env)
     name = name_in_account(id, env)
-    to = ["--environment", str(environment), "--stack", name]
-    confirmed = ["--yes"] if yes and "--" in job else []  # arguments of a script
+    typed = {key for key in ("file", "stack") if getattr(ctx.get_parameter_source(key), "name", "") == "COMMANDLINE"}
+    of_file = ["--environment", str(file)] if "file" in typed else []
+    named = "stack" in typed or "TRN_CLUSTER" in os.environ  # which --stack goes before
+    to = [*of_file, *(["--stack", name] if named else [])]
+    target = _Stack(id, name, env, file, (*([name] if named else []), *of_file))
+    confirmed = ["--yes"] if yes and behind else []  # arguments of a script
     if deployed(name, env.region) is None:
         with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with the job costs nothing yet
-            if code := run_trn("submit", "--dry-run", "--json", *to, *confirmed, *job):
+            if code := run_trn("submit", "--dry-run", "--json", *to, *confirmed, *job, *behind):
                 raise typer.Exit(code)
-        _deploy(id, name, env, environment, app or Path(), yes=yes)
+        _deploy(target, app or Path(), yes=yes)
     else:
-        diff = printed("trn", "diff", name, "--environment", environment)
-        log(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
-    stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--environment', environment)}"
+        log(f"{name} is deployed in {env.region}. What a deployment of the file would change: {target.command('diff')}")
     try:
-        with status_when_interrupted(lambda: stays):
+        with status_when_interrupted(lambda: target.stays):
             _reach(name, env)
-            code = run_trn("submit", *to, "--follow", *confirmed, *job)
+            code = run_trn("submit", *to, "--follow", *confirmed, *job, *behind)
     except TrnError:
-        log(stays)  # and costs
+        log(target.stays)  # and costs
         raise
-    raise typer.Exit(_finish(name, environment, env.region, stays, remove=remove) or code)
+    raise typer.Exit(_finish(target, remove=remove) or code)
 
 
-def _split(job: list[str]) -> tuple[list[str], frozenset[str]]:
-    """The job's words, and this command's own flags among them. Raises JobError: an option has no meaning here."""
-    end = job.index("--") if "--" in job else len(job)
-    for word in job[:end]:
+def _words(ctx: typer.Context, job: list[str]) -> tuple[list[str], list[str]]:
+    """The job's own words, and `--` with what stands behind it. Raises JobError: an option has no meaning here, or the first word is an
+    environment file."""
+    from trainium_cdk.cli.app import WORDS
+
+    words: list[str] = ctx.meta[WORDS]
+    behind = words[words.index("--") :] if "--" in words else []
+    job = job[: len(job) - len(behind[1:])]
+    if not job and not behind[1:]:
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command behind --")
+    for word in job:
         if word.partition("=")[0] in _NOT_HERE:
             raise JobError(
                 f"{word} is not an option of `trn launch`, which follows one job on the cluster of its file. Leave it out"
             )
-    return [word for word in job[:end] if word not in _FLAGS] + job[end:], _FLAGS.intersection(job[:end])
+    if job and _is_environment(job[0]):
+        written = printed("trn", "launch", *(job[1:] or ["JOB"][: not behind]), "--environment", job[0], *behind)
+        raise JobError(f"{job[0]} is an environment file. Write it as an option: {written}")
+    return job, behind
+
+
+def _is_environment(word: str) -> bool:
+    from trainium_cdk import settings
+
+    with contextlib.suppress(TrnError):
+        return word.endswith((".yaml", ".yml")) and bool(settings.load(Path(word)))
+    return False
 
 
 def run_trn(*arguments: str) -> int:
-    """Run another command; its exit code."""
+    """Run another command, which does not name the file in use again; its exit code."""
     from trainium_cdk.cli.app import app as commands
 
-    return int(commands(list(arguments), prog_name="trn", standalone_mode=False) or 0)
+    return int(commands(list(arguments), prog_name="trn", standalone_mode=False, obj="launch") or 0)
 
 
-def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path, *, yes: bool) -> None:
-    """Deploy the stack with the CDK's command line, after a question. Raises TrnError: the deployment failed, or there is no app."""
-    from trainium_cdk.operations.updates.spec import command
-
+def _deploy(stack: _Stack, folder: Path, *, yes: bool) -> None:
+    """Bootstrap the account and deploy the stack with the CDK's command line, after one question. Raises TrnError: one of them failed, or there
+    is no app."""
+    name, region = stack.name, stack.env.region
     if not (folder / "cdk.json").is_file():
         raise TrnError(
             f"there is no CDK app in {folder.resolve()} (no cdk.json): run this in the app's folder, or give --app FOLDER"
         )
-    log(f"{name} is not deployed in {env.region}{_price(id, env, file)}")
+    log(f"{name} is not deployed in {region}{_price(stack)}")
+    bootstrap = _to_bootstrap(stack, folder)
+    if bootstrap:
+        log(f"{bootstrap} is not bootstrapped for the CDK. That is done first, and costs some cents a month")
     if not yes and not sys.stdin.isatty():
         log("nothing was deployed: give --yes to deploy without confirmation")
         raise typer.Exit(2)
     if not yes:
-        typer.confirm(f"Deploy {name}?", abort=True, err=True)
-    cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
-    remove = printed("trn", "destroy", name, "--environment", file)
+        typer.confirm(
+            f"Bootstrap {bootstrap} and deploy {name}?" if bootstrap else f"Deploy {name}?", abort=True, err=True
+        )
+    if bootstrap:
+        with tempfile.TemporaryDirectory() as nowhere:  # in the app's folder, it would synthesise the app first
+            if _cdk(Path(nowhere), "bootstrap", bootstrap):
+                raise TrnError(f"{bootstrap} was not bootstrapped: see above. Correct that, and run this again")
     message = (
-        f"CloudFormation continues with {name}. When it has ended, run the same command again, or delete it: {remove}"
+        f"CloudFormation continues with {name}. When it has ended, run the same command again, or delete it: "
+        f"{stack.command('destroy')}"
     )
     with (
         status_when_interrupted(lambda: message),
         working(f"deploying {name}", alone=False),
     ):
-        done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
-    if done.returncode:
-        why = printed("trn", "why", name, "--environment", file)
-        raise TrnError(f"{name} was not deployed: see above. What failed in it: {why}. Then run this again")
+        code = _cdk(
+            folder, "deploy", "-e", stack.id, "-c", f"env={stack.file.resolve()}", "--require-approval", "never"
+        )
+    if code:
+        raise TrnError(
+            f"{name} was not deployed: see above. What failed in it: {stack.command('why')}. Then run this again"
+        )
 
 
-def _price(id: str, env: Environment, file: Path) -> str:
+def _cdk(folder: Path, *words: str) -> int:
+    """Run the CDK's command line in a folder; its exit code. Its output goes to standard error."""
+    from trainium_cdk.operations.updates.spec import command, variables
+
+    words = (str(command().absolute()), *words)
+    return subprocess.run(
+        words, cwd=folder, env=variables(), stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
+    ).returncode
+
+
+def _to_bootstrap(stack: _Stack, folder: Path) -> str:
+    """`aws://ACCOUNT/REGION`, if it is not bootstrapped for the CDK; else empty, also where that may not be read, or where the app has a bootstrap
+    of its own."""
+    from trainium_cdk.checks.live import Aws, CheckTarget
+    from trainium_cdk.checks.live.account import BOOTSTRAP
+
+    if "bootstrapQualifier" in (folder / "cdk.json").read_text("utf-8", "replace"):
+        return ""
+    with contextlib.suppress(AwsError):
+        target, aws = CheckTarget(stack.env, stack.env.engines[0]), Aws(stack.env.region)
+        if any(found.level != "ok" for found in BOOTSTRAP.evaluate(target, BOOTSTRAP.fetch(target, aws))):
+            return f"aws://{aws('sts:GetCallerIdentity')['Account']}/{stack.env.region}"
+    return ""
+
+
+def _price(stack: _Stack) -> str:
     """Describe the cost of a stack, as the end of a sentence; empty for a stack of no engine."""
     from trainium_cdk.checks.live import CheckTarget as Described
     from trainium_cdk.checks.live.cost import cost, total
 
-    engine = engines.of_stack(id)
+    engine = engines.of_stack(stack.id)
     if engine is None:
         return ""
-    items, more = cost(Described(env, engine.name)), printed("trn", "cost", id, "--environment", file)
-    idle, full = total(items, "idle"), total(items, "full")
+    items = cost(Described(stack.env, engine.name))
+    idle, full, more = total(items, "idle"), total(items, "full"), stack.command("cost")
     return f". It will cost {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
 
 
@@ -154,25 +234,25 @@ def _reach(name: str, env: Environment) -> None:
         raise TransportError(f"{name} is deployed, but {e}") from None
 
 
-def _finish(name: str, environment: Path, region: str, stays: str, *, remove: bool) -> int:
+def _finish(stack: _Stack, *, remove: bool) -> int:
     """Remove the cluster, or offer it; the exit code. With --remove only one on which nothing of anyone runs or waits."""
     from trainium_cdk.cli.destroy import used
 
     if not (remove or sys.stdin.isatty()):
-        log(stays)
+        log(stack.stays)
         return 0
     if remove:  # all teams' jobs, whosever this one was: they end with the cluster
-        busy = used(backend(Target(name, region)), user(Target()))
+        busy = used(backend(Target(stack.name, stack.env.region)), user(Target()))
         if busy.jobs or busy.unknown:
             others = ", ".join(job.name for job in busy.jobs[:5])
-            log(f"{others} runs or waits there. {stays}" if others else f"others may use it. {stays}")
+            log(f"{others} runs or waits there. {stack.stays}" if others else f"others may use it. {stack.stays}")
             return 0
     with contextlib.suppress(typer.Abort):  # the answer is no
-        return run_trn("destroy", name, "--environment", str(environment), *(["--yes"] if remove else []))
+        return run_trn("destroy", *stack.given, *(["--yes"] if remove else []))
     return 0
 
 
 launch_ = typer.Typer(**SETTINGS)
-launch_.command("launch", context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})(
+launch_.command("launch", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})(
     launch
 )

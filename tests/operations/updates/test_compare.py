@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
-from trainium_cdk.operations.updates.spec import command, find
+from trainium_cdk.operations.updates.spec import VERSION, command, find, installed, variables
 
 Data = dict[str, Any]
 METRICS = ("loses", "Observability/Metrics", "LogGroupName")
@@ -372,7 +373,9 @@ def test_a_missing_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("TRN_CDK", raising=False)
-    with pytest.raises(TrnError, match="there is no `cdk` on the PATH"):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(TrnError, match="there is no `cdk`, and no npm to install it with"):
         find()
     (tmp_path / "cdk").write_text("")
     (tmp_path / "cdk").chmod(0o755)
@@ -400,5 +403,37 @@ def test_a_foreign_folder_does_not_choose_the_program(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", "/nowhere")
     assert command().resolve() == theirs
     (tmp_path / "cdk.json").unlink()
-    with pytest.raises(TrnError, match=r"no `cdk` on the PATH, or in node_modules beside a cdk\.json"):
+    assert installed() is None
+
+
+def test_a_cdk_of_the_tested_version_is_installed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the npm of the extra `node`, into the user's cache; later without a network."""
+    assert json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"] == VERSION
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRN_CDK", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    programs = tmp_path / "environment/bin"
+    programs.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    npm = programs / "npm"
+    npm.write_text('#!/bin/sh\necho "$@" >&2; exit 1\n')
+    npm.chmod(0o755)
+    with pytest.raises(
+        TrnError, match=f"npm could not install aws-cdk@{VERSION}:\ninstall --prefix .*aws-cdk@{VERSION}"
+    ):
         command()
+    npm.write_text(
+        "#!/bin/sh\nPATH=/usr/bin:/bin; mkdir -p $3/node_modules/.bin $3/node_modules/aws-cdk/bin\n"
+        "echo > $3/node_modules/aws-cdk/bin/cdk; echo > $3/node_modules/aws-cdk/db.json.gz\n"
+        "ln -s ../aws-cdk/bin/cdk $3/node_modules/.bin/cdk\n"
+    )
+    cdk = command()
+    assert cdk == tmp_path / f"cache/trainium-cdk/aws-cdk-{VERSION}/node_modules/.bin/cdk"
+    assert find() == cdk.resolve().parents[1] / "db.json.gz"
+    npm.unlink()
+    assert command() == cdk
+    assert capsys.readouterr().err.count("(once)") == 2
+    assert variables()["PATH"] == f"/nowhere:{programs}"

