@@ -142,7 +142,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "TRN_SANDBOX_HOSTNAME": "ip-10-0-0-10",
         "TRN_SANDBOX_DEVICES": _devices(plan),
         "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
-        "TRN_SYS_ROOT": str(driver(directory / "sys_root")),
+        "TRN_SYS_ROOT": str(driver(directory / "sys_root", environment.get("TRN_SANDBOX_DRIVER", ""))),
         "TRN_SHARED_ROOT": str(shared),
         "TRN_SAMPLES_REF": REF,
         "TRN_NXDT_REF": REF,
@@ -187,11 +187,11 @@ def _devices(plan: ClusterPlan) -> str:
     return " ".join(entries)
 
 
-def driver(root: Path) -> Path:
-    """A folder used as / for the driver's version: that of the default Neuron release."""
+def driver(root: Path, version: str = "") -> Path:
+    """A folder used as / for the driver's version. Default: that of the default Neuron release."""
     file = root / "sys/module/neuron/version"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"{Catalog.load().release().dkms}\n")
+    file.write_text(f"{version or Catalog.load().release().dkms}\n")
     return root
 
 

@@ -7,12 +7,15 @@ local AWS has ended. `sandbox.attach` has the emulator's requests.
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -60,7 +63,8 @@ class AttachedSlurm:
     def _start(self) -> None:
         config = YAML(typ="safe", pure=True).load(self._cluster / "config.yaml")
         self._plan = plan(config, MAX_NODES)
-        self._slurm = slurm.LocalSlurm.start(self._place, config, environment=self._environment)
+        environment = {**self._environment, **_neuron((self._cluster / "config.yaml").read_text(), self._client("s3"))}
+        self._slurm = slurm.LocalSlurm.start(self._place, config, environment=environment)
         self._slurm.attach(self._cluster)
         self._instances = Instances(self._client, self._cluster.name, config, self._plan)
         for notice in self._slurm.notices:
@@ -85,6 +89,17 @@ class AttachedSlurm:
         self._instances.end()
         (self._cluster / "node.json").unlink(missing_ok=True)
         self._slurm.stop(wipe=True)
+
+
+def _neuron(config: str, s3: Any) -> dict[str, str]:
+    """The versions of Neuron that the nodes of a cluster install, from the scripts that its configuration names; empty where it names none."""
+    found = re.search(r"s3://([a-z0-9.-]+)/([\w./-]+\.zip)", config)
+    if not found:
+        return {}
+    scripts = io.BytesIO(s3.get_object(Bucket=found[1], Key=found[2])["Body"].read())
+    settings = dict(re.findall(r"^(\w+)=(.*)$", zipfile.ZipFile(scripts).read("node.env").decode(), re.MULTILINE))
+    names = {"TRN_SANDBOX_DRIVER": "TRN_NEURON_DKMS", "TRN_SANDBOX_RUNTIME": "TRN_NEURON_RUNTIME"}
+    return {name: settings[key] for name, key in names.items() if key in settings}
 
 
 class AttachedKubernetes:

@@ -33,6 +33,8 @@ COMMANDS = [
     (f"status {JOB} {WAITS} --local", [JOB, WAITS, "COMPLETED", "PENDING"]),
     (f"status {JOB} --local --json", [f'"{JOB}"', '"COMPLETED"']),
     (f"logs {JOB} --local", ["trn: train: Slurm job 1 on compute1-dy-trn-1"]),
+    (f"logs -f {ARRAY}/0 --local", [f"0: {STEPS}"]),
+    (f"logs -f {ARRAY} --local", [f"[0] 0: {STEPS}", f"[1] 0: {STEPS}"]),
     (f"status --wait {JOB} --local", [JOB]),
     (f"cancel {JOB} --local", [JOB]),
     (f"report {JOB} --local", [f"report-{JOB}.html"]),

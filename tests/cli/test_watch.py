@@ -207,6 +207,8 @@ def test_a_frame_of_an_array() -> None:
     assert rows[-1][:4] == ["40", "40e-4", "RUNNING", "240"]
     assert re.fullmatch("█[▁▂▃▄▅▆▇█]{11}", rows[-1][5])
     assert len(text(array, [], 80, 60).splitlines()) == 52, "all of them"
+    run.now += 700
+    assert "last step 11 min ago" in text(array, [run], 80, 24).splitlines()[22]
 
 
 def test_what_a_job_wrote_cannot_control_the_terminal() -> None:

@@ -11,6 +11,7 @@ from sandbox.paths import HOME as ROOT
 from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
 from tests.support import need_slurm
+from trainium_cdk.settings import load
 
 TRAIN = """\
 import os, pathlib
@@ -49,6 +50,8 @@ def test_every_command(tmp_path: Path) -> None:
             if command.startswith("trn capacity"):
                 assert "us-east-2\ton-demand\tnow" in printed
         assert ["steps 0 to 10" in logs[0], "steps 10 to 20" in logs[1]] == [True, True], logs
+        release = load(folder / "environment.yaml").release
+        assert f"Neuron driver {release.dkms}, runtime {release.runtime}" in logs[0]
         assert {file.name for file in (folder / "run7").iterdir()} == {"10.step"}
         shell.run("trn destroy TrnPclusterStack --environment east.yaml")
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()

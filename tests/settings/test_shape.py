@@ -92,6 +92,15 @@ def test_a_line_of_slurm_conf_becomes_a_line_of_ours() -> None:
     assert " ".join(f"{name}={value}" for name, value in line.items()) == written
 
 
+@pytest.mark.parametrize("key", ["reservation", "custom_ami", "zone_id"])
+def test_an_object_of_python_in_place_of_text_is_answered_with_an_example(key: str) -> None:
+    """As when a construct is given in place of its id. The example is taken."""
+    with pytest.raises(settings.SettingsError, match=r"\(object\): this is text, not an object of Python") as refused:
+        settings.NodeGroup(name="trn", instance_type="trn2.48xlarge", **{key: object()})
+    example = refused.value.problems[0].fix.rpartition(" ")[2]
+    assert getattr(settings.NodeGroup(name="trn", instance_type="trn2.48xlarge", **{key: example}), key) == example
+
+
 def test_a_user_may_have_a_dot() -> None:
     [user] = settings.parse("pcs: {users: [{name: jane.doe, uid: 2001}]}").pcs.users
     assert user.name == "jane.doe"

@@ -17,6 +17,7 @@ from trainium_cdk.jobs.report.live import PAUSE, Live
 from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.report.run import begun
 from trainium_cdk.jobs.report.text import duration
+from trainium_cdk.jobs.status import last_step
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -189,7 +190,7 @@ def _members(status: JobStatus, runs: Sequence[Run], console: Console, height: i
         run = by_id.get(f"{status.id}/{member.name}")
         values = {name: value for name, value, _ in figures(run)} if run else {}
         [curve] = _curve(run.curves.get("loss", Curve()) if run else Curve(), console, 12, 1)
-        reason = "; ".join(filter(None, (values.get("last step"), member.reason)))
+        reason = "; ".join(filter(None, (last_step(run.age or 0.0) if run else "", member.reason)))
         swept = (member.values.get(name, "") for name in names)
         members.append(
             [member.name, *swept, member.state, values.get("step", ""), values.get("loss", ""), curve, reason]

@@ -91,6 +91,9 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
         case "string_type" if isinstance(value, list | tuple | Mapping):
             only = f': "{show(value[0])}"' if isinstance(value, list) and len(value) == 1 else ""
             return Problem(key, _shown(value), "this is text, not a list or a section", f"write it after {after}{only}")
+        case "string_type":
+            fix = text.fix_of(model, str(last)) or "its name or id, as text"
+            return Problem(key, _shown(value), "this is text, not an object of Python", f"write {fix}")
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(model, key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"

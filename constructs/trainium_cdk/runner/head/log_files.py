@@ -18,10 +18,12 @@ _BLOCK, _MOST = 1 << 16, 1 << 24  # bytes that are read at once, and of a log's 
 
 
 def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
-    """The end of a log, at most so many bytes; empty if there is none, or it cannot be read."""
+    """The last lines of a log, at most so many bytes; empty if there is none, or it cannot be read. The first line is whole, as it begins with its
+    node and worker."""
     with contextlib.suppress(OSError, Refused), open_log(path_of(cluster, id, stage, None), "") as file:
         size = os.fstat(file.fileno()).st_size
-        return _at(file, max(0, size - most), size)
+        end = _at(file, max(0, size - most), size)
+        return end[end.find(b"\n") + 1 :] if size > most else end
     return b""
 
 
