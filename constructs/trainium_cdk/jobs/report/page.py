@@ -357,12 +357,13 @@ def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
 
 
 def _table(runs: Sequence[Run], rows: Sequence[tuple[str, Sequence[str]]]) -> Element:
-    """What all jobs share, and a row for each job with the rest."""
-    same = [(name, values[0]) for name, values in rows if len(set(values)) == 1]
-    others = [(name, values) for name, values in rows if len(set(values)) > 1]
-    each = [[label, *(values[i] for _, values in others)] for i, label in enumerate(_labels(runs))]
-    shared = _grid(["all" if len(runs) > 1 else "", ""], same)
-    return element("div", shared, _grid(["job", *(name for name, _ in others)], each) if others else None)
+    """What all jobs share; and the rest in a column for each of a few jobs, or a row for each of many."""
+    labels = _labels(runs)
+    same = [(name, values[0]) for name, values in rows if len({*values}) == 1]
+    rest = [(name, *values) for name, values in rows if len({*values}) > 1]
+    turned = [("", *labels), *rest] if len(runs) <= _NAMES else list(zip(("job", *labels), *rest, strict=True))
+    shared = _grid(["all" if len(runs) > 1 else "", ""], same) if same else None
+    return element("div", shared, _grid(turned[0], turned[1:]) if rest else None)
 
 
 def _grid(head: Sequence[str], rows: Iterable[Sequence[Element | str]], class_: str = "wide") -> Element:
