@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.jobs.report import browser
-from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
+from tests.jobs.report.runs import CATALOG, TRN2, fine_tuned
 from tests.stacks import synthesis
 from tools.reference.graph import mermaid, read
 from trainium_cdk.jobs.report import report
@@ -18,8 +18,8 @@ STACKS = {"TrnPclusterStack": synthesis.SLURM, "TrnEksStack": synthesis.EKS, "Tr
 
 
 def page() -> str:
-    """The report of two recorded jobs."""
-    return report([recorded(1), recorded(2)], CLUSTER, CATALOG, 1_795_510_800, sandbox=True)  # 2026-11-24 09:00 UTC
+    """The report of a recorded fine-tuning."""
+    return report([fine_tuned()], TRN2, CATALOG, 1_795_957_200, sandbox=True)  # 2026-11-29 13:00 UTC
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         file.write_text(page(), "utf-8")
-        browser.screenshot(file.as_uri(), DOCS / "pictures/report.png", 1000, 1210, Path(folder))
+        browser.screenshot(file.as_uri(), DOCS / "pictures/report.png", 1000, 915, Path(folder))
     return 0
 
 

@@ -65,9 +65,12 @@ def test_a_long_curve_of_one_value_is_a_line() -> None:
 
 
 def test_a_stage_that_took_no_time_has_an_axis_from_zero() -> None:
-    picture = tostring(bars([("a", [("train", 0.0, 0.0)])], x="minutes", unit="minutes"), encoding="unicode")
+    picture = tostring(
+        bars([("a", [("train", 0.0, 0.0)])], x="minutes", unit="minutes", title="stages"), encoding="unicode"
+    )
     assert ">-" not in picture
     assert ">0.2</text>" in picture
+    assert ">stages</text>" in picture
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), NUMBERS), min_size=1, max_size=30))
@@ -87,8 +90,14 @@ def test_lines_differ_without_colour_and_have_a_legend() -> None:
     assert all(f">job-{i}</text>" in tostring(picture, encoding="unicode") for i in range(3))
 
 
+def test_of_many_lines_the_first_stands_out() -> None:
+    picture = chart([ChartLine(f"job-{i}", [(1, i), (2, i)]) for i in range(40)], x="step", y="loss")
+    assert [p[0].text for p in picture.iter("path") if p.get("stroke-width") == "2" and len(p)] == ["job-0"]
+    assert [t.text for t in picture.iter("text")][-2:] == ["job-0", "39 others"]
+
+
 def test_there_is_no_empty_picture() -> None:
     with pytest.raises(ValueError, match="a chart needs a point"):
         chart([ChartLine("a", [])], x="step", y="loss")
     with pytest.raises(ValueError, match="bars need a part"):
-        bars([("a", [])], x="minutes", unit="minutes")
+        bars([("a", [])], x="minutes", unit="minutes", title="stages")

@@ -13,7 +13,9 @@ WIDTH, HEIGHT = 480, 300
 """In pixels. Wide enough for a phone: there, text is not much smaller."""
 FONT = 13
 NAMED = 12
-"""The most lines for which there is a legend."""
+"""The most lines that are all in the legend."""
+_LONGEST = 48
+"""The most characters of a name that are shown."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7f3c8d", "#666666")
 """Distinct also without red or green (after Okabe and Ito), and legible on white and black."""
 _DASHES = (None, "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2", "14 3 3 3")
@@ -33,13 +35,12 @@ class ChartLine:
     marked: bool = False
 
 
-def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False, title: str = "") -> Element:
-    """Lines over each other, with axes and a legend if there are several; more than `NAMED` have their names as tooltips alone.
+def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False) -> Element:
+    """Lines over each other, with axes and a legend if there are several. Of more than `NAMED`, the first stands out; others have tooltips.
 
     Args:
         lines: each has the colour of its place; those without a point are left out. x, y: what the axes show, with the unit.
         zero: the y axis begins at 0.
-        title: a line above it.
 
     Raises:
         ValueError: there is no point. Show a message instead of an empty chart.
@@ -49,8 +50,9 @@ def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False, tit
         raise ValueError("a chart needs a point")
     xs, ys = ticks([p[0] for p in points], whole=True), ticks([*(p[1] for p in points), *([0.0] if zero else [])])
     shown = [i for i, line in enumerate(lines) if line.points]
-    legend = 20 * len(shown) if 1 < len(lines) <= NAMED else 0
-    height = HEIGHT + legend
+    named = shown if len(lines) <= NAMED else shown[:1]
+    others = [(None, f"{len(shown) - 1} others")] if named != shown else []
+    legend = [*((i, lines[i].name) for i in named), *others] if len(lines) > 1 else []
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
 
     def place(point: tuple[float, float]) -> tuple[float, float]:
@@ -67,24 +69,20 @@ def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False, tit
     for tick in xs:
         at, _ = place((tick, ys[0]))
         parts += [_rule(at, bottom, at, bottom + 4, 0.6), _text(number(tick, xs), at, bottom + 18, "middle")]
-    for row, i in enumerate(shown):
-        line = lines[i]
-        parts += _drawn(i, line, [place(p) for p in line.points])
-        if legend:
-            at = HEIGHT + 20.0 * row + 10
-            parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(line.name, _LEFT + 36, at + 4, "start")]
-    if title:
-        above = element("text", title, x=2, y=14, font_weight=600, fill="currentColor")
-        parts, height = [above, element("g", *parts, transform="translate(0 20)")], height + 20
-    return picture(WIDTH, height, f"{title}{': ' if title else ''}{y} over {x}", parts)
+    for i in reversed(shown):
+        parts += _drawn(i if i in named else None, lines[i], [place(p) for p in lines[i].points])
+    for row, (i, name) in enumerate(legend):
+        at = HEIGHT + 20.0 * row + 10
+        parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(name[:_LONGEST], _LEFT + 36, at + 4, "start")]
+    return picture(WIDTH, HEIGHT + 20 * len(legend), f"{y} over {x}", parts)
 
 
-def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: str, unit: str) -> Element:
+def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: str, unit: str, title: str) -> Element:
     """Bars of time: for each row its name, and its parts with name, begin and end.
 
     Args:
         x: title of the axis.
-        unit: of begin and end.
+        unit: of begin and end. title: a line above them.
 
     Raises:
         ValueError: there is no part.
@@ -94,27 +92,30 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: s
         raise ValueError("bars need a part")
     xs = ticks([0.0, max(ends) or 1.0])
     names = list(dict.fromkeys(name for _, parts in rows for name, _, _ in parts))
-    bottom = 46 * len(rows) + 4
-    scale = (WIDTH - 24) / xs[-1]
+    high, above, thick = (46, 22, 18) if len(rows) <= NAMED else (12, 2, 8)
+    bottom = high * len(rows) + 4
+    scale = (WIDTH - 10 - _RIGHT) / xs[-1]
     drawn = [_text(x, WIDTH / 2, bottom + 38, "middle")]
     for tick in xs:
         at = 10 + tick * scale
         drawn += [_rule(at, 0, at, bottom), _text(number(tick, xs), at, bottom + 18, "middle")]
     for i, (name, parts) in enumerate(rows):
-        drawn.append(_text(name, 10, 46 * i + 16, "start"))
+        drawn += [_text(name[:_LONGEST], 10, high * i + 16, "start")] if len(rows) <= NAMED else []
         for part, begin, end in parts:
-            title = element("title", f"{part}: {number(end - begin)} {unit}")
+            tip = element("title", f"{name}, {part}: {number(end - begin)} {unit}")
             colour = COLOURS[names.index(part) % len(COLOURS)]
             width = max(1.5, (end - begin) * scale)
             drawn.append(
-                element("rect", title, x=10 + begin * scale, y=46 * i + 22, width=width, height=18, fill=colour)
+                element("rect", tip, x=10 + begin * scale, y=high * i + above, width=width, height=thick, fill=colour)
             )
     at = 10.0
     for i, name in enumerate(names):
         drawn += [element("rect", x=at, y=bottom + 50, width=12, height=12, fill=COLOURS[i % len(COLOURS)])]
         drawn += [_text(name, at + 18, bottom + 61, "start")]
         at += 40 + 8 * len(name)
-    return picture(WIDTH, bottom + 70, f"stages in {unit}", drawn)
+    head = element("text", title, x=2, y=16, font_weight=600, fill="currentColor")
+    body = element("g", *drawn, transform=f"translate(0 {_TOP - 8})")
+    return picture(WIDTH, bottom + 62 + _TOP, f"{title} in {unit}", [head, body])
 
 
 def picture(width: float, height: float, title: str, parts: Sequence[Element]) -> Element:
@@ -173,21 +174,24 @@ def _power(value: float) -> int:
     return math.floor(math.log10(abs(value)))
 
 
-def _drawn(i: int, line: ChartLine, places: Sequence[tuple[float, float]]) -> list[Element]:
+def _drawn(i: int | None, line: ChartLine, places: Sequence[tuple[float, float]]) -> list[Element]:
     drawn = []
     if len(places) > 1:
         stroke = _stroke(i, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places))
         stroke.append(element("title", line.name))
         drawn.append(stroke)
     if line.marked or len(places) == 1:
-        colour = COLOURS[i % len(COLOURS)]
+        colour = "currentColor" if i is None else COLOURS[i % len(COLOURS)]
         for (x, y), point in zip(places, line.points, strict=True):
             title = element("title", f"{line.name}: {number(point[1])} at {number(point[0])}")
             drawn.append(element("circle", title, cx=x, cy=y, r=3.5, fill=colour))
     return drawn
 
 
-def _stroke(i: int, path: str) -> Element:
+def _stroke(i: int | None, path: str) -> Element:
+    """A line of the legend's place; faint without one."""
+    if i is None:
+        return element("path", d=path, fill="none", stroke="currentColor", stroke_width=1.0, stroke_opacity="0.35")
     i %= len(COLOURS)
     return element(
         "path", d=path, fill="none", stroke=COLOURS[i], stroke_width=2.0, stroke_linejoin="round", stroke_dasharray=_DASHES[i]

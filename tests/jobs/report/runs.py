@@ -6,26 +6,32 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from tests.jobs.conftest import make_cluster
+from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.report import Run
 from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.report.run import described
 from trainium_cdk.jobs.status import JobStatus, Stage
 
 CLUSTER = make_cluster()
+TRN2 = make_cluster(
+    fleet("trn2.48xlarge", nodes=1), region="us-east-2", framework="torch-native", neuron_release="2.33.0"
+)
+"""As `trn init` describes it."""
 CATALOG = Catalog.load()
 BEGAN = 1795161600  # 2026-11-20T08:00:00Z
 
 
-def _record(nodes: int) -> dict[str, Any]:
-    return dict(json.loads((Path(__file__).parent / f"recorded/nodes-{nodes}.json").read_text("utf-8")))
+def _record(name: str) -> dict[str, Any]:
+    return dict(json.loads((Path(__file__).parent / f"recorded/{name}.json").read_text("utf-8")))
 
 
 def log_lines(nodes: int, steps: int | None = None) -> dict[str, bytes]:
     """Stage -> the lines of its log that have a record."""
-    logs = _record(nodes)["logs"]
+    logs = _record(f"nodes-{nodes}")["logs"]
     train = logs["train"] if steps is None else logs["train"][: 1 + steps]
     return {
         stage: "".join(f"{line}\n" for line in lines).encode()
@@ -35,7 +41,7 @@ def log_lines(nodes: int, steps: int | None = None) -> dict[str, bytes]:
 
 def recorded(nodes: int, steps: int | None = None) -> Run:
     """A job of bert-large on the sandbox's Slurm, recorded on 2026-11-24. With `steps`, while it ran: after so many."""
-    found = _record(nodes)
+    found = _record(f"nodes-{nodes}")
     fields = found["status"]
     stages = [Stage(**stage) for stage in fields["stages"]]
     if steps is not None:
@@ -47,6 +53,17 @@ def recorded(nodes: int, steps: int | None = None) -> Run:
     )
     for stage, text in log_lines(nodes, steps).items():
         made.feed(stage, text)
+    return made
+
+
+def fine_tuned() -> Run:
+    """A fine-tuning of Qwen3-8B on the sandbox's Slurm, recorded on 2026-11-29: `trn submit finetune --run-steps 200`."""
+    found = _record("finetune")
+    fields = found["status"]
+    state = JobStatus(**{**fields, "stages": tuple(Stage(**stage) for stage in fields["stages"])})
+    jobs = cast("Any", SimpleNamespace(cluster=TRN2))
+    made = described(jobs, state, CATALOG, found["settings"])
+    made.feed("train", "".join(f"{line}\n" for line in found["logs"]["train"]).encode())
     return made
 
 

@@ -60,6 +60,35 @@ def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("each", "steps", "points"),
+    [
+        (0.3, 100, 0),  # 30 s: too short for means of 20 s
+        (0.3, 1000, 14),
+        (2.5, 100, 11),
+        (60.0, 100, 99),  # the first has no time
+    ],
+)
+def test_the_time_of_a_step_from_whole_second_stamps_is_no_zigzag(each: float, steps: int, points: int) -> None:
+    """The reader gives 0.25, 0.333 and so on for the same 0.3 s, whenever the second has changed."""
+    curves, since, second = Curves(), 0, 0
+    for step in range(1, steps + 1):
+        now = int(step * each)
+        curves.add(Step(step, loss=1.0, seconds=(now - second) / (step - since) if now > second and since else None))
+        if now > second:
+            since, second = step, now
+    found = curves.few("seconds", 300)
+    assert len(found) == points
+    assert all(abs(y - each) <= each / 20 for _, y in found)
+
+
+def test_times_of_a_step_with_a_fraction_are_all_drawn() -> None:
+    curves = Curves()
+    for step in range(20):
+        curves.add(Step(step, seconds=0.1 + step / 100))
+    assert len(curves.few("seconds", 300)) == 20
+
+
+@pytest.mark.parametrize(
     ("most", "xs"), [(10, [1, 2, 3, 4, 5, 6, 7]), (7, [1, 2, 3, 4, 5, 6, 7]), (4, [1.5, 3.5, 5.5, 7]), (1, [4])]
 )
 def test_fewer_points(most: int, xs: list[float]) -> None:

@@ -9,12 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, run, status, trained
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, fine_tuned, run, status, trained
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.report.run import described
 from trainium_cdk.jobs.status import Stage
+from trainium_cdk.runner.records import TimedFinding
 
 WAITS = (Stage("prepare", "1", "RUNNING", "", "n-1", None, BEGAN), Stage("train", "2", "PENDING", "waits for nodes"))
 
@@ -35,9 +36,10 @@ def text(*runs: Run) -> str:
 def test_a_job_that_trained() -> None:
     found = text(trained(starts=(1500, 3000)))
     for wanted in (
-        "state\nCOMPLETED",
-        "steps\n400",
-        "loss\n4.043, from 10.87",
+        "state\n✓ COMPLETED",
+        "step\n400",
+        "loss\n4.043\nfrom 10.87",
+        "took\n2 h 46 min",
         "throughput\n3,603.0 sequences/s on average",
         "compile time\n21 min",
         "graphs\n36 on all nodes, 0 failed",
@@ -45,21 +47,21 @@ def test_a_job_that_trained() -> None:
         "restarts\n1",
         "node hours\n2.71",
         "cost of its nodes\n58.29 USD",
-        "Failures\nNone.",
         "optimizer\nadamw",
     ):
         assert wanted in found, wanted
     for wanted in ("prepare: 1.5 minutes", "precompile: 21 minutes", "train: 141.7 minutes"):
         assert wanted in found, wanted  # what a pointer on a bar shows
+    assert "Failures" not in found
     assert "Price of a node: trn1.32xlarge in us-east-1: 21.50 USD an hour, list price of 2026-07-15." in found
 
 
 def test_several_jobs_are_compared() -> None:
     found = page(trained(1, id="one-1"), trained(4, id="four-2"))
     assert found.count("<svg") == 5  # loss, throughput, learning rate, scaling, times
-    assert ">1 x trn1.32xlarge, queue compute1</td><td>4 x" in found
-    assert '<tr class="differs"><th scope="row">nodes</th><td>1</td><td>4</td></tr>' in found
-    assert '<tr><th scope="row">optimizer</th>' in found
+    assert "<td>kind</td><td>bert-large</td>" in found  # what they share, and then what differs
+    assert ">one-1</th>" in found
+    assert "<tr><td>nodes</td><td>1</td><td>4</td></tr>" in found
     assert ">bert-large, 4 x trn1.32xlarge</td><td>65,536</td><td>14,403.0</td><td>100%</td>" in found
 
 
@@ -72,7 +74,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
         (
             run(status(*WAITS)),
             [
-                "No loss of bert-large-20261120-4f3a9c: the training has not begun (waits for nodes).",
+                "No loss and no sequences/s: the training has not begun (waits for nodes).",
                 "training time\nwaits: waits for nodes",
                 "cost of its nodes\n0.00 USD",
                 "Settings\nNot known",
@@ -82,7 +84,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
             run(status(Stage("train", "2", "COMPLETED", "", "n-1", 0, None, None))),
             [
                 "no line of its log is a training step that trn can read. In the script, print one line for each step, for example {\"step\": 10, \"loss\": 3.4} or: step 10 loss 3.4",
-                "Not known of bert-large-20261120-4f3a9c: no stage has begun, or the scheduler has forgotten when.",
+                "No times of bert-large-20261120-4f3a9c: no stage has begun, or the scheduler has forgotten when.",
                 "not known: the scheduler has forgotten when its stages began or ended",
             ],
         ),
@@ -103,20 +105,77 @@ def test_what_is_missing_is_said(made: Run, messages: list[str]) -> None:
     assert found.splitlines().count("step") == 1  # the figure, and no axis of a chart
 
 
-def test_members_of_a_sweep_are_sorted_by_their_last_loss() -> None:
-    """The best is the first; one whose loss is no number any more, or that has none, comes last. A cancelled one is no failure."""
-    losses = {"0": "3.0", "1": "2.5", "2": "0.1, nan", "3": "", "4": "2.0"}
+def sweep(losses: dict[str, str]) -> list[Run]:
+    """Members of one array: the losses of each. Without one it was cancelled."""
     runs = []
     for index, values in losses.items():
-        state = "CANCELLED" if index == "3" else "COMPLETED"
-        made = run(status(Stage("train", index, state, values={"lr": f"{index}e-4"}), id=f"s-1/{index}"))
+        state = "COMPLETED" if values else "CANCELLED"
+        stage = Stage("train", index, state, "", "n-1", 0, BEGAN, BEGAN + 55, values={"lr": f"{index}e-4"})
+        made = run(status(stage, id=f"s-1/{index}"))
         for step, loss in enumerate(filter(None, values.split(", ")), 1):
             made.feed("train", f"step {step} loss {loss} lr 0.1\n".encode())
         runs.append(made)
-    found = text(*runs)
-    table = found[found.index("Sweep\n") : found.index("Curves\n")]
-    assert re.findall(r"s-1/(\d)\n(\d)e-4", table) == [(n, n) for n in "41023"]
-    assert "Failures\nNone." in found
+    return runs
+
+
+def test_a_sweep_begins_with_its_members_by_their_last_loss() -> None:
+    """The best is the first; one whose loss is no number any more, or that has none, comes last. A cancelled one is no failure."""
+    found = text(*sweep({"0": "3.0", "1": "2.5", "2": "0.1, nan", "3": "", "4": "2.0"}))
+    assert "Training report: s-1, 5 members\n" in found
+    table = found[found.index("Members\n") : found.index("Curves and times\n")]
+    assert re.findall(r"\n(\d)\n(\d)e-4", table) == [(n, n) for n in "41023"]
+    assert (
+        "member\nlr\nloss\nstate\nsteps\ntraining time\ncost\n4\n4e-4\n★\n2\nbest\n✓ COMPLETED\n1\n55 s\n0.33 USD\n1\n"
+        in table
+    )
+    assert table.count("best") == 1
+    assert "Failures" not in found
+
+
+def test_curves_of_a_sweep_have_its_values() -> None:
+    runs = sweep({"0": "3.0, 2.9", "1": "2.5, 2.4"})
+    legend = re.findall(r"<text[^>]*>(lr=.e-4)</text>", page(*runs))
+    assert legend == ["lr=1e-4", "lr=0e-4"] * 3  # of two charts and the stages: the best has the first colour
+    assert "s-1/" not in page(*runs)
+
+
+def test_a_sentence_names_all_that_is_missing() -> None:
+    """However many members there are."""
+    found = text(*sweep({str(i): "3.0, 2.9" if i else "" for i in range(9)}))
+    assert "Not in the log of lr=0e-4." in found
+    assert found.count("Not in the log") == 2  # of the loss and the learning rate
+    found = text(*sweep({str(i): "" for i in range(9)}))
+    assert found.count("No loss and no sequences/s: ") == 1
+
+
+def test_many_failures_are_cut() -> None:
+    failed = Stage("train", "3", "FAILED", "exit code 1", "n-1", 1, None, BEGAN + 10_000)
+    found = text(*(run(status(failed, id=f"s-1/{i}")) for i in range(40)))
+    assert found.count("train FAILED") == 8
+    assert "32 more are not shown." in found
+
+
+@pytest.mark.parametrize(
+    ("state", "finding", "badge", "look"),
+    [
+        ("PENDING", "", "○ PENDING", "badge PENDING"),
+        ("RUNNING", "", "▸ RUNNING", "badge RUNNING"),
+        ("RUNNING", "hang", "! RUNNING, hangs", "badge warning"),
+        ("RUNNING", "restarted", "▸ RUNNING", "badge RUNNING"),
+        ("COMPLETED", "", "✓ COMPLETED", "badge COMPLETED"),
+        ("COMPLETED", "nan", "! COMPLETED, has lost its loss", "badge warning"),
+        ("CANCELLED", "", "■ CANCELLED", "badge CANCELLED"),
+        ("TIMEOUT", "hang", "✕ TIMEOUT", "badge FAILED"),
+    ],
+)
+def test_a_state_has_a_sign_a_colour_and_words(state: str, finding: str, badge: str, look: str) -> None:
+    found = (TimedFinding(finding, float(BEGAN), evidence="node 1 is behind"),) if finding else ()
+    made = run(status(Stage("train", "1", state, "", "n-1", None, BEGAN, BEGAN + 55, findings=found)))
+    assert f'<b class="{look}">{badge}</b>' in page(made)
+    assert ("hangs since 2026-11-20 08:00 UTC: node 1 is behind" in page(made)) == (finding == "hang")
+    assert ({"took", "time left"} & {name for name, _, _ in figures(made)}) == {
+        "took" if made.status.done else "time left"
+    }
 
 
 def test_failures_of_the_compiler_have_their_mend() -> None:
@@ -155,12 +214,13 @@ def test_a_page_is_small() -> None:
         many = [replace(made, status=replace(made.status, id=f"sweep-1/{i}")) for i in range(count)]
         assert len(page(*many)) < 100_000
     assert "averaged where there are more than 24." in page(*many)
+    assert "49 others" in page(*many)  # the first stands out
 
 
 def test_figures_come_first_then_curves_then_settings() -> None:
     found = text(trained())
-    assert found.index("time left") < found.index("Curves") < found.index("Details") < found.index("Settings")
-    assert "state\nCOMPLETED\nstep\n400\nloss\n4.043\nfrom 10.87\ntime left\n0 s\ncost\n49.33 USD" in found
+    assert found.index("took") < found.index("Curves") < found.index("Details") < found.index("Settings")
+    assert "state\n✓ COMPLETED\nstep\n400\nloss\n4.043\nfrom 10.87\ntook\n2 h 46 min\ncost\n49.33 USD" in found
 
 
 def test_values_of_variables_are_not_on_the_page() -> None:
@@ -168,6 +228,12 @@ def test_values_of_variables_are_not_on_the_page() -> None:
     made.settings = {"env": {"HF_TOKEN": "hunter2"}}
     assert "hunter2" not in page(made)
     assert ">HF_TOKEN<" in page(made)
+
+
+def test_what_differs_between_many_jobs_has_a_row_for_each() -> None:
+    found = page(*(trained(nodes, id=f"job-{nodes}", steps=10) for nodes in range(1, 7)))
+    assert '<th scope="col">job</th><th scope="col">nodes</th></tr>' in found
+    assert "<tr><td>job-1</td><td>1</td></tr><tr><td>job-2</td><td>2</td></tr>" in found
 
 
 def test_what_a_job_wrote_is_only_text() -> None:
@@ -210,11 +276,15 @@ def test_the_last_step_follows_from_kind_and_settings(
     assert described(jobs, replace(found, kind=kind), CATALOG).last_step == steps
 
 
-def test_recorded_jobs() -> None:
-    found = text(recorded(1), recorded(2))
-    assert "steps\n400 of 400\n400 of 400" in found
-    assert "graphs\n6 on all nodes, 0 failed\n12 on all nodes, 0 failed" in found
-    assert "compile time\n3 s\n3 s" in found
+def test_a_fine_tuning() -> None:
+    """TRL prints no step, no speed of one, and what it took at the end."""
+    made = fine_tuned()
+    found = text(made)
+    assert "finetune of Qwen/Qwen3-8B on 1 x trn2.48xlarge; " in found
+    assert "✓ COMPLETED\nstep\n200\nof 200\nloss\n1.415\nfrom 3.466\ntook\n38 s\ncost\n0.25 USD" in found
+    assert "throughput\n4,895.0 sequences/s on average" in found
+    assert list(made.curves) == ["loss", "learning_rate", "grad_norm"]
+    assert "No " not in found[found.index("Curves and times\n") : found.index("Details\n")]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,10 @@ def _middle(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
 
 
+_WINDOW = 20.0
+"""Seconds over which times of a step are averaged, if they are made of whole-second time stamps."""
+
+
 class Curves(dict[str, Curve]):
     """A curve of each metric that has a value.
 
@@ -100,6 +104,7 @@ class Curves(dict[str, Curve]):
         self.units: dict[str, str] = {}
         self.last: dict[str, float] = {}
         self._at: dict[str, int] = {}
+        self._timed = self._whole = 0.0
 
     def add(self, new: Step | Evaluation) -> int:
         """Take the next step or evaluation of the log. Returns its step: without one, an evaluation has that of the last step."""
@@ -110,9 +115,18 @@ class Curves(dict[str, Curve]):
                 self.units["tokens_per_second" if new.throughput is None else "throughput"] = new.unit
         for name in METRICS:
             if (found := value(new, name)) is not None:
+                if name == "seconds":
+                    took = found * max(0, at - self._at.get(name, at))
+                    self._timed, self._whole = self._timed + took, self._whole + took * (abs(took - round(took)) < 1e-6)
                 self.last[name], self._at[name] = found, at
                 self.setdefault(name, Curve()).add(at, found)
         return at
+
+    def few(self, name: str, most: int) -> list[tuple[float, float]]:
+        """At most so many points of a metric. Of whole-second time stamps, each is the mean of 20 s; none if these are fewer than three."""
+        coarse = name == "seconds" and self._whole > self._timed / 2
+        most = min(most, int(self._timed / _WINDOW)) if coarse else most
+        return self[name].few(most) if name in self and most > 2 else []
 
     def label(self, name: str) -> str:
         """Return the label of a metric, with its unit."""

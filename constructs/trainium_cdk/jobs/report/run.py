@@ -35,6 +35,7 @@ class Run:
     Attributes:
         price: of one node.
         settings: what it was submitted with, beside the defaults; empty if unknown.
+        model: which one it trains, as its kind names it; empty if the kind has no such option.
         problem: why its logs could not be read; empty if they could.
         now: seconds since 1970, for stages that still run.
     """
@@ -42,6 +43,7 @@ class Run:
     status: JobStatus
     price: Price
     settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
     problem: str = ""
     now: float = field(default_factory=time.time)
     curves: Curves = field(default_factory=Curves)
@@ -93,6 +95,17 @@ class Run:
             return None
         end = self.now if stage.state in ACTIVE else stage.ended
         return None if end is None else max(0.0, end - began)
+
+    @property
+    def times(self) -> list[tuple[str, float, float]]:
+        """Return the stages whose times are known: name, begin in seconds since 1970, duration in seconds."""
+        stages = [(s.name, self.began(s), self.seconds(s)) for s in self.status.stages]
+        return [(name, began, took) for name, began, took in stages if began and took is not None]
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from the beginning of its first stage to the end of its last, or until now; None if that is not known."""
+        return max(b + took for _, b, took in self.times) - min(b for _, b, _ in self.times) if self.times else None
 
     def stage(self, name: str) -> Stage | None:
         return next((s for s in self.status.stages if s.name == name), None)
@@ -262,7 +275,9 @@ def described(jobs: Backend, status: JobStatus, catalog: Catalog, settings: Mapp
         with suppress(
             TypeError, ValueError, LookupError, ArithmeticError, AttributeError
         ):  # the record lies where jobs can write
-            run.planned_steps = parse_int(kind.model_construct(None, **run.settings).total_steps)
+            job = kind.model_construct(None, **run.settings)
+            run.model = str(getattr(job, "model", None) or "")
+            run.planned_steps = parse_int(job.total_steps)
     return run
 
 

@@ -33,10 +33,6 @@ def dollars(amount: float) -> str:
     return f"{amount:,.2f} USD"
 
 
-def percent(part: float) -> str:
-    return f"{part:.0%}"
-
-
 _LATE = 30.0
 """Seconds without an answer after which that is said."""
 
