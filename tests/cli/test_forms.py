@@ -63,6 +63,7 @@ def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
     (made / "environment.yaml").write_text(ENVIRONMENT)
     (made / "job.sh").write_text("printf '\\e[31mstep\\e[0m loss\\n'\n")
     (made / "hold.sh").write_text("sleep 3600\n")
+    (made / "values.csv").write_text("lr\n1e-4\n3e-4\n")
     for name in ("train.py", "train.sh", "my-script.py"):
         (made / name).write_text(f"#!/bin/bash\necho '{STEPS}'\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -70,6 +71,7 @@ def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
             **slurm.node_env(),
             "TRN_CLUSTER": str(made / "cluster.json"),
             "TERM": "xterm-256color",
+            "HF_TOKEN": "hf_x",
         }.items():
             patch.setenv(name, value)
         patch.chdir(made)
