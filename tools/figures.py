@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator
+import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from trainium_cdk import settings
 from trainium_cdk.checks.live import CheckTarget
 from trainium_cdk.checks.live.cost import items
 
-HANG = Path(__file__).parent / "reference/hang.json"
+HANG = Path(__file__).parent / "reference/hang.log"
 REGION, TYPE, SMALL, MOST = "us-east-2", "trn2.48xlarge", "c5.2xlarge", 4
 STACK, QUEUE = "TrnPclusterStack", "compute1"
 DEFAULT = f"""
@@ -24,7 +23,7 @@ pcluster:
 storage: {{efs: {{throughput: elastic}}}}
 """
 _STYLE = """
-text { font: 14px system-ui, sans-serif; fill: #222 } .b { font-weight: 600 } .s { font-size: 12.5px } .u { text-anchor: end }
+text { font: 14px system-ui, sans-serif; fill: #222 } .b { font-weight: 600 } .s { font-size: 12.5px } .u { text-anchor: end } .m { text-anchor: middle }
 .page { fill: #fff } .box { fill: none; stroke: #888 } .always { fill: #fff1d6; stroke: #b26a00 } .run { fill: #e3ecff; stroke: #2f5fd0 }
 .free { fill: #f2f2f2; stroke: #888 } .line { fill: none; stroke: #2f5fd0; stroke-width: 2.5 } .axis { stroke: #888 } .grid { stroke: #ddd }
 .wait { fill: #fff1d6 } .mark { fill: #b26a00 }
@@ -98,17 +97,10 @@ def costs() -> str:
     )
 
 
-def _steps(lines: list[str]) -> Iterator[tuple[float, int]]:
-    for line in lines:
-        if '"step"' in line:
-            record = json.loads(line[line.index("{") :])
-            yield record["time"], record["step"]
-
-
 def hang() -> str:
     """The steps of a recorded job over time: it hangs, restarts from its checkpoint, and ends."""
-    record: dict[str, Any] = json.loads(HANG.read_text("utf-8"))
-    done = list(_steps(record["logs"]["0"]))
+    lines = HANG.read_text("utf-8").splitlines()
+    done = [(one["time"], one["step"]) for line in lines if line.startswith("{") for one in [json.loads(line)]]
     began, ended = done[0][0], done[-1][0]
     last = next(i for i, (one, two) in enumerate(pairwise(done)) if two[1] <= one[1])
     before, after = done[: last + 1], done[last + 1 :]
@@ -136,18 +128,16 @@ def hang() -> str:
         parts.append(_text(x(began + 60 * minute) - 4, top + height + 18, str(minute), "s"))
     parts += [_text(left, top - 26, "step", "s"), _text(left + width, top + height + 34, "minutes", "u s")]
     parts += [path(before), path(after)]
-    middle = (x(stop[0]) + x(again[0])) / 2
-    told = [f"no step for {(again[0] - stop[0]) / 60:.0f} minutes:", "the job hangs"]
-    for number, line in enumerate(told):
-        parts.append(
-            f'<text class="b" x="{middle:.1f}" y="{top + 24 + 18 * number}" text-anchor="middle">{line}</text>'
-        )
-    parts.append(
-        f'<text class="s" x="{middle:.1f}" y="{y(stop[1]) + 22:.1f}" text-anchor="middle">last step {stop[1]}</text>'
-    )
-    parts.append(_text(x(again[0]) + 6, y(again[1]) + 16, f"starts again at {again[1]}", "s"))
-    about = f"A job hangs after step {stop[1]}. After {(again[0] - stop[0]) / 60:.0f} minutes it starts again at step {again[1]}, and ends at step {after[-1][1]}"
+    middle, seen = (x(stop[0]) + x(again[0])) / 2, next(line for line in lines if line.startswith("trn: restart"))
+    quiet = re.findall(r"no step for [^(]*min", seen)[0]
+    for number, line in enumerate((f"{quiet}:", "it hangs, and restarts")):
+        parts.append(_text(middle, top + 24 + 18 * number, line, "b m"))
+    for at, step in (stop, again):
+        parts.append(f'<circle class="mark" cx="{x(at):.1f}" cy="{y(step):.1f}" r="4"/>')
+    parts.append(_text(x(stop[0]) + 9, y(stop[1]) + 5, f"last step: {stop[1]}", "s"))
+    parts.append(_text(x(again[0]) - 9, y(again[1]) + 5, f"from its checkpoint: {again[1]}", "u s"))
+    about = f"Steps of a job over time. {quiet} after step {stop[1]}: it hangs, and restarts at step {again[1]}. It ends at step {after[-1][1]}"
     return _svg(480, top + height + 44, about, parts)
 
 
-FIGURES = {"what-costs.svg": costs}
+FIGURES = {"what-costs.svg": costs, "hang.svg": hang}

@@ -1,7 +1,7 @@
 """`make recording`: what the docs show of jobs in a sandbox with a real Slurm.
 
 python -m tools.recording first-job    submit a job, watch it, see why it failed: an asciicast, and its text. 5 minutes
-python -m tools.recording hang         a job that hangs and restarts, by the clocks of a cluster: its lines as JSON. 20 minutes
+python -m tools.recording hang         a job that hangs and restarts, by the clocks of a cluster: the lines of its steps. 20 minutes
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ for step in range(1, 61):
 COMMANDS = {"trn submit train.py --nodes 2": 0, "trn status latest --watch": 1, "trn status latest": 0}
 """Commands, and the exit code that each must have: the job fails."""
 
-HANG = ROOT / "tools/reference/hang.json"
+HANG = ROOT / "tools/reference/hang.log"
 HANGS = """import json, os, time
 from pathlib import Path
 node, saved = int(os.environ["NODE_RANK"]), Path(os.environ["TRN_CHECKPOINTS"])
@@ -126,7 +126,7 @@ def first_job(env: dict[str, str]) -> None:
 
 
 def hang(env: dict[str, str]) -> None:
-    """Write the record of a job that hangs and restarts: its stage, and the lines of its log."""
+    """Write the record of a job that hangs and restarts: the steps of its first node, and what the runner says of the restart."""
 
     def trn(*words: str) -> str:
         command = [*SANDBOX, "shell", "--dir", env["SANDBOX"], "--", "trn", *words]
@@ -134,9 +134,8 @@ def hang(env: dict[str, str]) -> None:
 
     job = trn("submit", f"{env['WORK']}/hang.py", "--nodes", "2").strip()
     trn("status", job, "--wait")
-    status = json.loads(trn("status", job, "--json"))
-    logs = {node: trn("logs", job, "--node", str(node)).splitlines() for node in (0, 1)}
-    HANG.write_text(json.dumps({"status": status, "logs": logs}, indent=1) + "\n", "utf-8")
+    lines = trn("logs", job, "--node", "0").splitlines()
+    HANG.write_text("\n".join(line for line in lines if line.startswith(("{", "trn: restart"))) + "\n", "utf-8")
 
 
 SCENES = {"first-job": (first_job, ""), "hang": (hang, "\njobs: {health: {hang: restart}}\n")}
