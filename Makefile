@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo sandbox test scenes lint test-system lock schema clean
+.PHONY: dist docs pictures recording mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo sandbox test scenes lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -170,8 +170,11 @@ docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
 	@$(BIN)/trn show schema > environment.schema.json
 
-pictures: setup  ## of the docs: the stacks as flowcharts, and a report in a browser
+pictures: setup  ## of the docs: the stacks as flowcharts, drawings, and a report in a browser
 	@$(BIN)/python -m tests.pictures
+
+recording: setup slurm .venvs/recording/.done  ## of the home page: a job in the sandbox, as on a terminal; 5 minutes. HANG=1: of a job that hangs, 20 minutes
+	@.venvs/recording/bin/python -m tools.recording $(if $(HANG),hang)
 
 COMPILED = $${TRN_SANDBOX_HOME:-$${XDG_CACHE_HOME:-$$HOME/.cache}/trainium-sandbox}/kubernetes
 

@@ -1,4 +1,4 @@
-"""`make pictures` writes what the docs show: the stacks as flowcharts, and the report in a browser."""
+"""`make pictures` writes what the docs show: the stacks as flowcharts, drawings, and the report in a browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.jobs.report import browser
 from tests.jobs.report.runs import CATALOG, TRN2, fine_tuned
 from tests.stacks import synthesis
+from tools.figures import FIGURES
 from tools.reference.graph import mermaid, read
 from trainium_cdk.jobs.report import report
 
@@ -30,6 +31,8 @@ def main() -> int:
         block = f"## {name}\n\n```mermaid\n{mermaid(read(stack.document('default')))}```"
         text = re.sub(rf"## {name}\n\n```mermaid\n.*?```", lambda _, block=block: block, text, flags=re.DOTALL)
     file.write_text(text, "utf-8")
+    for name, draw in FIGURES.items():
+        (DOCS / "pictures" / name).write_text(draw(), "utf-8")
     if browser.PROGRAM is None:
         print("the picture of the report stays: there is no Chromium here (apt-get install chromium)")
         return 1

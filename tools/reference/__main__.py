@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from sandbox.paths import HOME as ROOT
-from tools.reference import commands, constructs, environment, errors, instances
+from tools.reference import commands, constructs, environment, errors, home, instances
 
 GENERATED = {
     "reference/environment.md": environment.page,
@@ -19,7 +19,7 @@ GENERATED = {
     "reference/errors.md": errors.page,
     "reference/messages.md": errors.messages,
 }
-ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "about/changes.md", "SECURITY.md": "about/reporting.md"}
+ROOT_PAGES = {"README.md": "start/readme.md", "CHANGELOG.md": "about/changes.md", "SECURITY.md": "about/reporting.md"}
 """Pages in the folder above docs/, which code hosts look for there -> their names in the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -57,6 +57,7 @@ def write(folder: Path) -> None:
     pages |= {name: ROOT / source for source, name in ROOT_PAGES.items()}
     for name, source in pages.items():
         text = linked(source.read_text("utf-8"), source, name)
+        text = home.page(text, folder / "assets") if name == "index.md" else text
         (folder / name).write_text(behind(text) if name.startswith("about/") else text, "utf-8")
     for name, page in GENERATED.items():
         (folder / name).parent.mkdir(exist_ok=True)

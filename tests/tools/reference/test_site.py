@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import socket
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from sandbox.paths import HOME as ROOT
 from sandbox.paths import environment as venv
 from tests.jobs.report import browser
 from tests.support import completed, need
-from tools.reference import environment, errors
+from tools import figures
+from tools.reference import environment, errors, home
 from tools.reference.__main__ import write
 from trainium_cdk.cli.app import _HIDDEN, COMMANDS
 
@@ -92,6 +95,41 @@ def test_each_key_says_what_it_takes() -> None:
             words = name.split("_")
             if words[-1] in environment.UNITS and "number" in environment.kind(key):
                 assert environment.unit(name, key), (section.title, name)
+
+
+def test_the_home_page_shows_the_readmes_start_and_plays_a_recording(site: Path, tmp_path: Path) -> None:
+    """Also opened as a file; and what stands at the end of the recording can be read without the player."""
+    text = html.unescape(re.sub(r"<[^>]*>", "", (site / "index.html").read_text("utf-8")))
+    start = home.start((ROOT / "README.md").read_text("utf-8")).splitlines()[1:-1]
+    assert [line for line in start if line not in text] == []
+    assert home.CAST.with_suffix(".txt").read_text("utf-8").splitlines()[-1] in text
+    assert len((ROOT / "docs/index.md").read_text("utf-8").split()) <= 250
+    browser.available()
+    shown = Page(browser.text((site / "index.html").as_uri(), tmp_path, seconds=8))
+    assert "ap-player" in shown.classes
+
+
+def test_the_recording_says_where_it_was_made_and_names_no_machine() -> None:
+    """In the sandbox, from the first prompt on."""
+    header, *events = map(json.loads, home.CAST.read_text("utf-8").splitlines())
+    assert (header["version"], header["width"]) == (2, 80)
+    assert [at for at, _, _ in events] == sorted(at for at, _, _ in events)
+    assert 15 < events[-1][0] < 60
+    for text in ("".join(output for _, _, output in events), home.CAST.with_suffix(".txt").read_text("utf-8")):
+        assert "(local AWS)" in text.splitlines()[0]
+        assert "sandbox: no real AWS, no real costs or speeds" in text
+        assert re.findall(r"/(?:root|tmp|work|home/(?!ubuntu))\b|AKIA|Traceback", text) == []
+        assert str(ROOT) not in text
+        assert socket.gethostname() not in text
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_drawings_are_those_of_the_catalogue_and_the_record(name: str, tmp_path: Path) -> None:
+    """As `make pictures` writes them; a phone shows each word of them."""
+    drawn = figures.FIGURES[name]()
+    assert (ROOT / "docs/pictures" / name).read_text("utf-8") == drawn
+    browser.available()
+    assert browser.measured(f"<html><body>{drawn}</body></html>", 520, tmp_path)[2] == []
 
 
 def test_common_questions_lead_to_the_right_page(site: Path) -> None:
