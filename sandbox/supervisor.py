@@ -57,7 +57,7 @@ class AttachedSlurm:
         self._cluster = aws.directory / "clusters" / name
         self._place = aws.directory / "slurm" / name
         self._environment = {**aws.variables, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
-        self._client = lambda service: aws.client(service, region)
+        self._client: Callable[[str], Any] = lambda service: aws.client(service, region)
         self._start()
 
     def _start(self) -> None:

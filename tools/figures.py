@@ -107,7 +107,7 @@ def hang() -> str:
     left, top, width, height = 44, 46, 420, 200
 
     def x(at: float) -> float:
-        return left + width * (at - began) / (ended - began)
+        return float(left + width * (at - began) / (ended - began))
 
     def y(step: float) -> float:
         return top + height * (1 - step / 60)

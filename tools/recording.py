@@ -74,7 +74,7 @@ def output(command: Sequence[str], code: int, env: dict[str, str]) -> Iterator[E
     if pid == 0:
         ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         os.chdir(ROOT)
-        os.execvpe(command[0], command, env)  # noqa: S606  it becomes the command
+        os.execvpe(command[0], [*command], env)  # noqa: S606  it becomes the command
     decoder, before = codecs.getincrementaldecoder("utf-8")("replace"), time.monotonic()
     while True:
         try:

@@ -19,7 +19,7 @@ OPTIONS = {"fit": "width", "terminalFontFamily": "monospace", "theme": "asciinem
 def start(readme: str) -> str:
     """The first block of the README with `trn init`, as it stands there."""
     blocks = re.findall(r"^```bash\n.*?^```$", readme, re.MULTILINE | re.DOTALL)
-    return next(block for block in blocks if "\ntrn init" in block)
+    return str(next(block for block in blocks if "\ntrn init" in block))
 
 
 def recording(assets: Path) -> str:

@@ -212,14 +212,15 @@ def _to_bootstrap(stack: _Stack, folder: Path) -> str:
 def _price(stack: _Stack) -> str:
     """Describe the cost of a stack, as the end of a sentence; empty for a stack of no engine."""
     from trainium_cdk.checks.live import CheckTarget as Described
-    from trainium_cdk.checks.live.cost import cost, total
+    from trainium_cdk.checks.live.cost import cost, describe_least, total
 
     engine = engines.of_stack(stack.id)
     if engine is None:
         return ""
     items = cost(Described(stack.env, engine.name))
     idle, full, more = total(items, "idle"), total(items, "full"), stack.command("cost")
-    return f". It will cost {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
+    least = describe_least(items)
+    return f". {least[0].upper()}{least[1:]}. It will cost {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
 
 
 def _reach(name: str, env: Environment) -> None:

@@ -69,8 +69,8 @@ def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False) -> 
     for tick in xs:
         at, _ = place((tick, ys[0]))
         parts += [_rule(at, bottom, at, bottom + 4, 0.6), _text(number(tick, xs), at, bottom + 18, "middle")]
-    for i in reversed(shown):
-        parts += _drawn(i if i in named else None, lines[i], [place(p) for p in lines[i].points])
+    for one in reversed(shown):
+        parts += _drawn(one if one in named else None, lines[one], [place(p) for p in lines[one].points])
     for row, (i, name) in enumerate(legend):
         at = HEIGHT + 20.0 * row + 10
         parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(name[:_LONGEST], _LEFT + 36, at + 4, "start")]
