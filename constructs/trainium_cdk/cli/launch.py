@@ -139,7 +139,8 @@ def _price(id: str, env: Environment, file: Path) -> str:
         return ""
     items, more = cost(Described(env, engine.name)), printed("trn", "cost", id, "--environment", file)
     idle, full = total(items, "idle"), total(items, "full")
-    return f". It will cost {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
+    least = f"{items['least']['text']} at least, for {items['least']['what']}"
+    return f". It will cost {least}; {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
 
 
 def _reach(name: str, env: Environment) -> None:
