@@ -155,9 +155,11 @@ def test_the_next_command_can_be_copied(
     assert said.endswith("\nNext: trn check; trn launch finetune --model Qwen/Qwen3-8B\n")
     assert not re.search(r"\bTrn", said)  # no stack's name
     assert "# Check it: trn check --offline --environment 'my file.yaml'." in text
-    paid = "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full"
-    assert f"\n{paid}\n" in said
-    assert f"\n# The {paid}. " in text
+    paid = (
+        "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full; `trn capacity` finds "
+    )
+    assert f"\n{paid}" in said
+    assert f"\n# The {paid}" in text
 
 
 def test_by_questions(tmp_path: Path) -> None:

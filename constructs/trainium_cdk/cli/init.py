@@ -31,7 +31,7 @@ _CHEAPEST = "trn2.3xlarge"
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn check --offline --environment {file}. Use it: trn use {file}
-# The {{paid}}. What can be had, where and when: trn capacity
+# The {{paid}}.
 
 # Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
@@ -198,7 +198,7 @@ def init(
 def _written(
     known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int = 1, name: str = "trn", file: str = ""
 ) -> tuple[str, str]:
-    """The environment file, and the least to pay for a job on its cluster."""
+    """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk import settings
     from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost, describe_least
@@ -215,7 +215,8 @@ def _written(
         nodes=nodes,
         size=size,
     )
-    paid = describe_least(cost(CheckTarget(settings.parse(text), engine.name)))
+    least = describe_least(cost(CheckTarget(settings.parse(text), engine.name)))
+    paid = f"{least}; `trn capacity` finds what is sold, and prints how to buy it"
     return text.replace("{paid}", paid) + _STORAGE, paid
 
 
