@@ -75,7 +75,7 @@ def _choose(context: Mapping[str, Any], folder: Path) -> _Choice:
     }
     found = [(source, file) for source, file in named.items() if file is not None]
     if not found:
-        raise TrnError(settings.no_file(folder))
+        settings.no_file(folder)
     source, file = found[0]
     if source == _USE and not Path(file).resolve().is_relative_to(folder.resolve()):
         raise TrnError(

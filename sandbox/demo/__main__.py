@@ -17,6 +17,16 @@ from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
 from sandbox.slurm_layout import SlurmFailed
 
+SEEN = (
+    "A file described a cluster. One command submitted a training, and one followed it.",
+    "A job failed, and its status said why and what to do. At the end nothing was left that costs.",
+)
+NEXT = (
+    "trn init      # describes your own cluster, and says the least that you must pay",
+    "trn check     # asks your account what is possible; it spends nothing",
+    "docs/start/first-fine-tuning.md has every step on AWS, with its output",
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
@@ -27,17 +37,21 @@ def main(arguments: list[str] | None = None) -> int:
         default="all",
         help="which stack; all: slurm and eks (%(default)s)",
     )
-    parser.add_argument("--nodes", type=int, default=16, help="nodes of the training job (%(default)s)")
+    parser.add_argument("--tutorial", action="store_true", help="BERT-Large on the Trn1 cluster of AWS's tutorials")
+    parser.add_argument("--nodes", type=int, help="nodes of the training job (2; 16 of the tutorial)")
     parser.add_argument("--steps", type=int, default=20, help="training steps (%(default)s)")
     options = parser.parse_args(arguments)
+    training = slurm.PCS if options.path == "pcs" else slurm.SLURM
+    if options.tutorial:
+        training, options.path = slurm.TUTORIAL, "slurm"
     skipped = _skipped(options.path)
     if skipped:
         print(f"Skipped on this machine: {'; '.join(skipped)}.", flush=True)
     with tempfile.TemporaryDirectory(prefix="trn-demo-") as folder:
         directory = Path(folder)
         try:
-            with LocalAws.start(directory / "aws") as aws:
-                return _tell(aws, directory, options, skipped)
+            with LocalAws.start(directory / "aws", training.region) as aws:
+                return _tell(aws, directory, training, options, skipped)
         except (StepFailed, SandboxError, SlurmFailed, KubernetesFailed) as e:
             print(f"\nThe demo stopped: {e}", file=sys.stderr)
             return 1
@@ -56,17 +70,19 @@ def _skipped(path: str) -> list[str]:
     return found
 
 
-def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
+def _tell(
+    aws: LocalAws, directory: Path, training: slurm.Training, options: argparse.Namespace, skipped: list[str]
+) -> int:
     own = {**plain_environment(aws.env), "XDG_CONFIG_HOME": str(directory / "config")}  # no file of `trn use`
-    narrator = Narrator(own, paths.HOME, directory / "cdk.out")
+    project = directory / "project"  # an empty folder, where `trn init` writes the file and the app
+    project.mkdir()
+    narrator = Narrator(own, paths.HOME if training.file or options.path == "eks" else project, directory / "cdk.out")
     REPORT.unlink(missing_ok=True)  # an earlier demo's
     narrator.step("bootstrap a local AWS: an empty account")
     seed_datasets(aws.client("s3"))  # public data, not a leftover
     aws.bootstrap()
-    if options.path in ("all", "slurm"):
-        slurm.run(narrator, aws, directory, options.nodes, options.steps)
-    if options.path == "pcs":
-        slurm.run(narrator, aws, directory, options.nodes, options.steps, "TrnPcsStack")
+    if options.path != "eks":
+        slurm.run(narrator, aws, directory, training, options.nodes or training.nodes, options.steps)
     if options.path in ("all", "eks"):
         eks.run(narrator, aws, directory)
 
@@ -79,7 +95,9 @@ def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: 
         narrator.print(f"skipped on this machine: {what}")
     if REPORT.exists():
         narrator.print(f"the report of the training: {REPORT}")
-    narrator.print(f"done in {narrator.elapsed:.0f} s")
+    narrator.step("what you have seen")
+    for line in (*(SEEN if REPORT.exists() else ()), f"It took {narrator.elapsed:.0f} s. What you can do next:", *NEXT):
+        narrator.print(line)
     return 1 if left else 0
 
 

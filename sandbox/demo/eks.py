@@ -18,7 +18,10 @@ from trainium_cdk import settings
 STACK = "TrnEksStack"
 HERE = Path(__file__).parent
 ENVIRONMENT = HERE / "eks.yaml"
+ON = ("--environment", str(ENVIRONMENT))
 NODES = 2
+SUBMIT = ("--nodes", str(NODES), "--image", "registry.example/train:1", *ON)
+"""The sandbox pulls no image. It runs the job's programs on this machine."""
 
 
 def unavailable() -> str | None:
@@ -53,7 +56,7 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
     started = kubernetes.LocalKubernetes.start(
         directory / "kubernetes",
         name=name,
-        token_webhook=eks.webhook_url(aws.endpoint, name, secret),
+        token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=aws.region),
         run_jobs=True,
         job_environment=image.environment(),
     )
@@ -94,21 +97,20 @@ def _minutes(cluster: kubernetes.LocalKubernetes, aws: LocalAws) -> Iterator[Non
 
 
 def _jobs(narrator: Narrator) -> None:
-    on = ("--stack", STACK)
     narrator.step(f"submit a job on {NODES} nodes, of which none is there yet: all are started together, or none")
-    narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "demo", *on)
-    narrator.run("trn", "logs", "gang-demo", "--follow", *on)
-    narrator.run("trn", "status", "gang-demo", *on)
+    narrator.run("trn", "submit", str(HERE / "gang.sh"), *SUBMIT, "--token", "demo")
+    narrator.run("trn", "logs", "gang-demo", "--follow", *ON)
+    narrator.run("trn", "status", "gang-demo", *ON)
     narrator.step("submit another job and cancel it")
-    narrator.run("trn", "submit", str(HERE / "hold.sh"), "--nodes", str(NODES), "--token", "cancelled", *on)
-    narrator.run("trn", "cancel", "hold-cancelled", *on)
-    narrator.run("trn", "list", *on)
+    narrator.run("trn", "submit", str(HERE / "hold.sh"), *SUBMIT, "--token", "cancelled")
+    narrator.run("trn", "cancel", "hold-cancelled", *ON)
+    narrator.run("trn", "list", *ON)
 
 
 def _validate(narrator: Narrator) -> None:
     """Without an API server: validate the job's objects with the official schemas."""
     narrator.step("no local Kubernetes: validate the job's objects with the official schemas")
-    command = ("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--stack", STACK, "--dry-run")
+    command = ("trn", "submit", str(HERE / "gang.sh"), *SUBMIT, "--dry-run")
     sent = narrator.run(*command, on_line=lambda _: None, errors=None)
     job, *objects = YAML(typ="safe", pure=True).load_all(sent)  # what the runner gets, then what Kubernetes gets
     wrong = [problem for o in objects for problem in schemas.validate(o)]

@@ -51,15 +51,20 @@ class Narrator:
         self.console.print(f"   {text}", markup=False)
 
     def run(
-        self, *command: str, on_line: Callable[[str], None] | None = None, errors: int | None = subprocess.STDOUT
+        self,
+        *command: str,
+        on_line: Callable[[str], None] | None = None,
+        errors: int | None = subprocess.STDOUT,
+        fails: bool = False,
     ) -> str:
         """Run a command as a user would type it, and print its output line by line.
 
         Args:
             errors: where its standard error goes. None: to this process's own, and not into what is returned.
+            fails: it is to fail.
 
         Raises:
-            StepFailed: it exited with a non-zero code.
+            StepFailed: it exited with a non-zero code, or did not where it should have.
         """
         self.console.print(f"   [cyan]$ {shlex.join(command)}[/]")
         lines: list[str] = []
@@ -83,7 +88,7 @@ class Narrator:
                 process.terminate()
                 raise
         self._align(rows)
-        if process.returncode:
+        if bool(process.returncode) is not fails:
             tail = "\n".join(lines[-30:])
             raise StepFailed(f"`{shlex.join(command)}` exited with {process.returncode}:\n{tail}")
         return "\n".join(lines)

@@ -75,7 +75,10 @@ def test_deploys_submits_follows_and_removes(
     assert (folder / "called").read_text().split() == (
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
-    assert f"{STACK} is not deployed in us-east-1. Least to pay: " in err
+    least = (
+        "22.29 USD at least, for an hour of 1 x trn1.32xlarge and of the idle stack; 0.79 USD an hour while no job runs"
+    )
+    assert f"{STACK} is not deployed in us-east-1. It will cost {least}" in err
     assert "USD an hour with all of its nodes, at list prices (trn cost --environment env.yaml)" in err
     if remove:
         assert ended == [("destroy", "--environment", "env.yaml", "--yes")]

@@ -1,4 +1,4 @@
-"""The README's first command: everything in it runs, nothing is skipped, nothing is left."""
+"""`make demo`: everything in it runs, nothing is skipped, nothing is left."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from tests.support import need_kubernetes, need_slurm
 from trainium_cdk.jobs.kubernetes.objects import render, text
 
 SHOWN = (
-    "18 virtual nodes",  # 16 with Trainium, 2 without
-    "compiled 6 graphs, 0 failed",
-    r"step 20: loss \d\.\d+, from 3\.\d+",
+    "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full",
+    "4 virtual nodes",  # 2 with Trainium, 2 without
+    r"20 logged steps: loss \d\.\d+, from 3\.\d+",
+    "too-large-demo: node 0: RuntimeError: NRT allocation failed .*does not fit into the device's memory",
     "gang-demo: COMPLETED",
     "hold-cancelled.*CANCELLED",
     r"the report of the training: \S+/report.html",
     "nothing except the CDK's bootstrap",
+    r"what you have seen.*\n(.*\n)*   trn init .*\n   trn check .*\n   docs/start/first-fine-tuning.md has ",
 )
 
 

@@ -48,10 +48,9 @@ def capacity(
     from trainium_cdk.checks.live import Aws
     from trainium_cdk.checks.live.regions import ACTIONS, Wanted, ask, ways
 
-    if env is None and kind and regions:
-        environment = settings.Environment()
-    else:
-        environment = settings.load_named(env, ". Or give --type and --regions")
+    if env is None and not (kind and regions):
+        settings.no_file(instead=". Or give --type and --regions")
+    environment = settings.load(env)
     catalog = environment.catalog
     kind = kind or next(iter(_types(environment)), "")
     if kind not in catalog.instances:

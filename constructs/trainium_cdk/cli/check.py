@@ -47,7 +47,7 @@ def check(
     """
     from trainium_cdk import settings
 
-    environment = settings.load_named(env)
+    environment = settings.load(env or settings.no_file())
     engines = (engine_of(stack, environment),) if stack is not None else environment.engines
     if offline:
         code = _check_file(environment, engines, as_json=as_json, strict=strict)

@@ -32,7 +32,7 @@ def cost(
     from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost as estimate
 
-    environment = settings.load_named(env)
+    environment = settings.load(env or settings.no_file())
     target, catalog = CheckTarget(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
     if regions:

@@ -31,7 +31,7 @@ _CHEAPEST = "trn2.3xlarge"
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn check --offline --environment {file}. Use it: trn use {file}
-# The {paid}.
+# The {{paid}}.
 
 # Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
@@ -158,8 +158,7 @@ def init(
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
-        others = [kind for kind in known.instances if region in known.regions_of(kind)]
-        there = f"; or another type there: --instance-type {' or '.join(others)}" if others else ""
+        there = "".join(f"; or --instance-type {kind}" for kind in known.instances if region in known.regions_of(kind))
         raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}{there}")
     places = _places(known, chosen, instance_type)
     place = region or next(iter(places), None)
@@ -176,8 +175,7 @@ def init(
     nodes = nodes or _nodes(known, instance_type)
     _check_name(name)
     title = chosen.title
-    paid = _paid(known, chosen, instance_type, place)
-    text = _text(known, chosen, instance_type, place, nodes, name, file, paid)
+    text, paid = _written(known, chosen, instance_type, place, nodes, name, str(file))
     env = settings.parse(text, str(file))
     write_file(file, text, 0o644)
     log(
@@ -189,44 +187,37 @@ def init(
     if file.resolve().is_relative_to(Path.cwd()):
         for line in project.write(force=force):
             log(line)
-    job = ""
+    deploy = f"cdk deploy {chosen.stack}"
     if recommended := known.recommended(instance_type):
         job = recommended.example(next(iter(recommended.kinds)))
         log(f"jobs to run there: {', '.join(recommended.kinds)}. What the first one needs: {job} --dry-run")
-    deploy = job.replace("submit", "launch", 1) or printed("cdk", "deploy", chosen.stack)
+        deploy = job.replace("submit", "launch", 1)
     log(f"Next: trn check; {deploy}")
 
 
-def _text(
-    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int, name: str, file: Path, paid: str = ""
-) -> str:
-    """The environment file. `paid`: what `_paid` says."""
-    # the login node and one of the CPU queue are in it, too
-    size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
-    return (_HEAD + _SECTIONS[engine.name]).format(
-        file=output.line(printed(file)),
-        title=engine.title,
-        name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
-        region=region,
-        paid=paid,
-        software=_software(known, instance_type),
-        instance_type=instance_type,
-        nodes=nodes,
-        size=size,
-    ) + _STORAGE
-
-
-def _paid(known: Catalog, engine: Engine, instance_type: str, region: str) -> str:
-    """One sentence: the least to pay for a job on such a cluster, and how its nodes are bought."""
+def _written(
+    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int = 1, name: str = "trn", file: str = ""
+) -> tuple[str, str]:
+    """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk import settings
     from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost, describe_least
 
-    env = settings.parse(_text(known, engine, instance_type, region, 1, "trn", Path("environment.yaml")))
-    estimate, source = cost(CheckTarget(env, engine.name)), known.price_source(instance_type, region)
-    if source is None or source.capacity_block:
-        return f"{describe_least(estimate)}; `trn capacity` finds what is sold, and prints how to buy it"
-    return f"{describe_least(estimate)}; nodes are paid for while they run"
+    # the login node and one of the CPU queue are in it, too
+    size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
+    text = (_HEAD + _SECTIONS[engine.name]).format(
+        file=output.line(printed(file)),
+        title=engine.title,
+        name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
+        region=region,
+        software=_software(known, instance_type),
+        instance_type=instance_type,
+        nodes=nodes,
+        size=size,
+    )
+    least = describe_least(cost(CheckTarget(settings.parse(text), engine.name)))
+    paid = f"{least}; `trn capacity` finds what is sold, and prints how to buy it"
+    return text.replace("{paid}", paid) + _STORAGE, paid
 
 
 def _may_be_written(file: Path, *, force: bool) -> None:
@@ -283,8 +274,7 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     instance_type = _choose("Instance type", instance_type, possible)
     offered = _places(known, engines.get(engine), instance_type)
     region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
-    log(_paid(known, engines.get(engine), instance_type, region))
-    log(f"{instance_type} in {region}: {known.describe_price(instance_type, region)}")
+    log(_written(known, engines.get(engine), instance_type, region)[1])
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:

@@ -219,8 +219,8 @@ def _price(stack: _Stack) -> str:
         return ""
     items = cost(Described(stack.env, engine.name))
     idle, full, more = total(items, "idle"), total(items, "full"), stack.command("cost")
-    least = describe_least(items)
-    return f". {least[0].upper()}{least[1:]}. It will cost {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
+    least = f"{items['least']['text']} at least, for {items['least']['what']}"
+    return f". It will cost {least}; {idle} while no job runs, {full} with all of its nodes, at list prices ({more})"
 
 
 def _reach(name: str, env: Environment) -> None:

@@ -183,7 +183,7 @@ def deployment(stack: str) -> str:
     if id is None:
         return "with the CDK app that it is part of"
     if stack == id:
-        return f"`cdk deploy {id}`, with `-c env=FILE` if a file describes the environment and TRN_ENV is not set"
+        return f"`cdk deploy {id} -c env=FILE`, with the environment file (`trn init` writes one)"
     return f"`cdk deploy {id} -c env=FILE`, with the file of the environment {stack.removeprefix(f'{id}-')}"
 
 

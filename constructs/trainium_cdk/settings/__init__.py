@@ -27,7 +27,6 @@ from trainium_cdk.settings.environment import Jobs as Jobs
 from trainium_cdk.settings.environment import OwnScript as OwnScript
 from trainium_cdk.settings.load import json_schema as json_schema
 from trainium_cdk.settings.load import load as load
-from trainium_cdk.settings.load import load_named as load_named
 from trainium_cdk.settings.load import no_file as no_file
 from trainium_cdk.settings.load import parse as parse
 from trainium_cdk.settings.load import validate as validate

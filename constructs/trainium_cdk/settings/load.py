@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML, composer
@@ -39,30 +39,21 @@ def load(file: str | Path | None = None) -> Environment:
     return parse(read_text(Path(file), "an environment file"), str(file))
 
 
-def load_named(file: str | Path | None, instead: str = "") -> Environment:
-    """The environment of the file that a command uses.
-
-    Args:
-        instead: what the command takes in place of a file, for the message.
+def no_file(folder: Path | None = None, instead: str = "") -> NoReturn:
+    """Refuse to use a default in place of an environment file.
 
     Raises:
-        SettingsError, SettingsFileError: as `load`.
-        TrnError: no file is named. The message has one of this folder, else `trn init`.
+        TrnError: always. The message names a file of the folder (default: this one), else `trn init`, and `instead`.
     """
-    if file is None:
-        raise TrnError(no_file(Path()) + instead)
-    return load(file)
-
-
-def no_file(folder: Path) -> str:
-    """Describe how to name an environment file of a folder, else how to write one."""
-    for file in sorted(folder.glob("*.y*ml"), key=lambda file: (file.name != "environment.yaml", file.name)):
+    how = ". Write one: trn init"
+    for file in sorted(
+        (folder or Path()).glob("*.y*ml"), key=lambda file: (file.name == "environment.yaml", file.name)
+    ):
         with contextlib.suppress(TrnError):
             if file.name == "environment.yaml" or load(file).model_fields_set:
                 name = shlex.quote(file.name)
-                once = f"cdk deploy -c env={name}, or trn check --environment {name}"
-                return f"no environment file is named. Use the one here: trn use {name}. For one command: {once}"
-    return "no environment file is named. Write one: trn init"
+                how = f". Use the one here: trn use {name}. For one command: cdk deploy -c env={name}, or trn check --environment {name}"
+    raise TrnError(f"no environment file is named{how}{instead}")
 
 
 def parse(text: str, file: str = "(text)") -> Environment:

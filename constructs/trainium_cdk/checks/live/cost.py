@@ -165,9 +165,7 @@ def rates(target: CheckTarget, parts: Iterable[Item]) -> dict[str, str]:
 def least(target: CheckTarget, idle: float, unknown: Sequence[str]) -> dict[str, Any]:
     """The least to pay for a job on the cheapest nodes: `usd`, None if it is not known; `text`, the sum in words; and `what` is paid.
 
-    Args:
-        idle: USD an hour while no job runs, of what is known. unknown: items without a price in it.
-    """
+    `idle` is USD an hour while no job runs, of what is known, and `unknown` the items without a price."""
     ways = list[tuple[float, Sequence[str], str]]()
     for part in target.inventory.parts:
         if not (nodes := part.nodes):
