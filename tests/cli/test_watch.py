@@ -151,6 +151,8 @@ def halfway(*, ago: int = 3) -> Run:
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (80, 24), (120, 40), (200, 60)])
 def test_a_frame_of_a_job(width: int, height: int) -> None:
     made = halfway()
+    last = made.tail("train")[-1]
+    made.feed("train", b'trn: found: {"at": 1795956901.2, "kind": "unknown", "evidence": ""}\n')
     shown = text(made.status, [made], width, height)
     words = " ".join(shown.split())
     assert "60% of 400 steps" in words
@@ -159,8 +161,8 @@ def test_a_frame_of_a_job(width: int, height: int) -> None:
     assert "train RUNNING" in words
     assert all(len(one) <= width for one in shown.splitlines())
     assert len(shown.splitlines()) == height, "it fills the screen"
-    last = made.tail("train")[-1]
-    assert f"{last}"[: width - 4].strip() in shown, "the end of its log"
+    assert last[: width - 4].strip() in shown, "the end of its log"
+    assert "trn: found" not in shown, "what is for programs"
     curve = [set(one) & set("▁▂▃▄▅▆▇█") for one in shown.splitlines()]
     assert sum(map(bool, curve)) >= 3, "a curve"
 

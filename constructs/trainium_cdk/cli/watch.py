@@ -19,6 +19,7 @@ from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.report.run import begun
 from trainium_cdk.jobs.report.text import duration
 from trainium_cdk.jobs.status import last_step
+from trainium_cdk.runner.readers.records import FOUND
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -151,7 +152,7 @@ def _panels(run: Run, console: Console, height: int) -> list[RenderableType]:
 
     texts: dict[str, Text] = {}
     stage = begun(run.status)[-1:]
-    log = [line(one) for name in stage for one in run.tail(name)]
+    log = [line(one) for name in stage for one in run.tail(name) if not one.startswith(FOUND)]
     room = min(_CURVE, height - max(_LOG, height // 3) * bool(log))
     name = next((name for name in METRICS if name in run.curves), "")
     if name and room > _LOG and len(points := run.curves[name].all()) > 1:
