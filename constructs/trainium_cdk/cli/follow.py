@@ -82,7 +82,8 @@ def status(
             live = Live(jobs, ids, catalog)
             ok = watching.jobs(live)
         for run in live.runs:
-            log_why(run.status)
+            if "/" in run.status.id:  # that of a whole job stands on its screen
+                log_why(run.status)
         if not ok:
             raise typer.Exit(1)
         return

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from trainium_cdk.jobs import JobStatus
 
-
+Row = Sequence[str]
+"""Cells of a row of a table."""
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control and format characters, surrogates, line and paragraph separators."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -201,12 +202,8 @@ def echo_json(data: Any) -> None:
     print(json.dumps(data, indent=2), flush=True)
 
 
-def table(title: str, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
-    """Print a table on standard output; if that is not a terminal, plain columns with one line per row.
-
-    Args:
-        drop: on a terminal too, print one line per row. See `lines`.
-    """
+def table(title: str, columns: list[str], rows: list[list[str]], drop: Row = ()) -> None:
+    """Print a table on standard output; if that is not a terminal, plain columns with one line per row. With `drop`, as `lines`."""
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
             print("\t".join(line(cell) for cell in row))
@@ -237,24 +234,13 @@ def table(title: str, columns: list[str], rows: list[list[str]], drop: Sequence[
     console.print(made)
 
 
-def lines(
-    console: Console,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    drop: Sequence[str],
-    most: int | None = None,
-) -> list[Text]:
-    """A table with one line for each row, as wide as the console.
-
-    The first column has ids, which are never cut. The last one has sentences: the first of each is shown, cut at the width.
-
-    Args:
-        drop: columns to leave out where it is too narrow, in this order. most: lines, with the columns' names.
-    """
+def lines(console: Console, columns: Row, rows: Sequence[Row], drop: Row, most: int = 1_000_000) -> list[Text]:
+    """A table as lines, one for each row. The first column has ids, which are never cut; of the last one the first sentence is shown, cut at the
+    console's width. Where that is too narrow, the columns `drop` are left out, in this order. `most`: lines, with the columns' names."""
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    shown = rows if most is None or len(rows) < most else rows[: max(0, most - 2)]
+    shown = rows if len(rows) < most else rows[: max(0, most - 2)]
     cells = [[*map(line, row[:-1]), line(row[-1]).partition(". ")[0]] for row in (columns, *shown)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     kept, last, ends = list(range(len(columns))), len(columns) - 1, widths[-1]
@@ -264,13 +250,15 @@ def lines(
             kept = [i for i in kept if columns[i] != name]
     widths[-1] = min(ends, max(0, console.width - sum(widths[i] + _GAP for i in kept if i != last)))
     more = "\N{HORIZONTAL ELLIPSIS}" if console.encoding.startswith("utf") else "..."
-    texts = [Text(no_wrap=True, overflow="crop", style="" if i else "bold") for i in range(len(cells))]
-    for row, text in zip(cells, texts, strict=True):
+    texts: list[Text] = []
+    for row in cells:
+        text = Text(no_wrap=True, overflow="crop", style="" if texts else "bold")
         for i in kept:
             wide = cell_len(row[i]) > widths[i]
             cell = set_cell_size(row[i], widths[i] - len(more)) + more if wide else row[i]
             text.append_text(state_text(cell)).append(" " * (widths[i] + _GAP - cell_len(cell)))
         text.rstrip()
+        texts.append(text)
     return texts if shown is rows else [*texts, Text(f"and {len(rows) - len(shown)} more", "dim")]
 
 

@@ -6,10 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk._aws import SANDBOX, sandboxed
-from trainium_cdk.cli.output import draws, line, lines, state_text
+from trainium_cdk.cli.output import Row, draws, line, lines, state_text
 from trainium_cdk.drawing.chart import number
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.report.curve import METRICS, Curve
@@ -18,6 +19,7 @@ from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.report.run import begun
 from trainium_cdk.jobs.report.text import duration
 from trainium_cdk.jobs.status import last_step
+from trainium_cdk.runner.readers.records import FOUND
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.report import Run
     from trainium_cdk.jobs.status import JobStatus
 
-Draw = Callable[["Console", int], "list[Any]"]
-"""Draws a frame of so many lines. A text in it is a problem."""
 _CURVE, _LOG = 16, 3
 """The most lines of a curve's panel, and the least of a log's, both with their borders."""
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:#"
@@ -41,9 +41,9 @@ def check(as_json: bool) -> None:
         raise TrnError("--watch needs a terminal. Leave it out; `trn status --wait JOB` prints a line for each change")
 
 
-def rows(columns: Sequence[str], ask: Callable[[], Sequence[Sequence[str]]], drop: Sequence[str]) -> None:
+def rows(columns: Row, ask: Callable[[], Sequence[Row]], drop: Row) -> None:
     """Show a table until Ctrl-C; while the cluster does not answer, the last one with the reason. `drop`: see `lines`."""
-    found: Sequence[Sequence[str]] = ask()
+    found = ask()
     problem: list[str] = []
 
     def draw(console: Console, height: int) -> list[Any]:
@@ -77,8 +77,9 @@ def jobs(live: Live) -> bool:
     return not live.problem and all(status.ok for status in live.statuses)
 
 
-def _show(draw: Draw, again: Callable[[], bool], pause: float) -> None:
-    """Draw frames on a screen of their own, each second, as the terminal may have another size. The last one stays on the terminal."""
+def _show(draw: Callable[[Console, int], list[Any]], again: Callable[[], bool], pause: float) -> None:
+    """Draw frames of so many lines on a screen of their own, each second, as the terminal may have another size. The last one stays on the
+    terminal. A text in a frame is a problem."""
     from rich.console import Console, Group
     from rich.live import Live as Screen
     from rich.text import Text
@@ -151,7 +152,7 @@ def _panels(run: Run, console: Console, height: int) -> list[RenderableType]:
 
     texts: dict[str, Text] = {}
     stage = begun(run.status)[-1:]
-    log = [line(one) for name in stage for one in run.tail(name)]
+    log = [line(one) for name in stage for one in run.tail(name) if not one.startswith(FOUND)]
     room = min(_CURVE, height - max(_LOG, height // 3) * bool(log))
     name = next((name for name in METRICS if name in run.curves), "")
     if name and room > _LOG and len(points := run.curves[name].all()) > 1:
@@ -161,9 +162,8 @@ def _panels(run: Run, console: Console, height: int) -> list[RenderableType]:
         height -= room
     if log and height >= _LOG:
         texts[f"log of {stage[0]}"] = Text("\n".join(log[2 - height :]), no_wrap=True, overflow="crop")
-    return [
-        Panel(text, title=Text(line(title)), title_align="left", border_style="dim") for title, text in texts.items()
-    ]
+    panel = partial(Panel, title_align="left", border_style="dim")
+    return [panel(text, title=Text(line(title))) for title, text in texts.items()]
 
 
 def _curve(curve: Curve, console: Console, width: int, height: int) -> list[str]:
@@ -173,9 +173,8 @@ def _curve(curve: Curve, console: Console, width: int, height: int) -> list[str]
     most, low, high = len(blocks) - 1, min(few, default=0.0), max(few, default=0.0)
     each = [few[i * len(few) // width] for i in range(width) if few]
     levels = [1 + round((y - low) / (high - low or 1) * (height * most - 1)) for y in each]
-    return [
-        "".join(blocks[max(0, min(most, level - row * most))] for level in levels) for row in reversed(range(height))
-    ]
+    below = [row * most for row in reversed(range(height))]
+    return ["".join(blocks[max(0, min(most, level - full))] for level in levels) for full in below]
 
 
 def _members(status: JobStatus, runs: Sequence[Run], console: Console, height: int) -> list[RenderableType]:
@@ -192,8 +191,7 @@ def _members(status: JobStatus, runs: Sequence[Run], console: Console, height: i
         [curve] = _curve(run.curves.get("loss", Curve()) if run else Curve(), console, 12, 1)
         reason = "; ".join(filter(None, (last_step(run.age or 0.0) if run else "", member.reason)))
         swept = (member.values.get(name, "") for name in names)
-        members.append(
-            [member.name, *swept, member.state, values.get("step", ""), values.get("loss", ""), curve, reason]
-        )
+        step, loss = values.get("step", ""), values.get("loss", "")
+        members.append([member.name, *swept, member.state, step, loss, curve, reason])
     columns = ["member", *names, "state", "step", "loss", "curve", "reason"]
     return [*lines(console, columns, members, ["curve", "step", "reason"], height)]
