@@ -120,17 +120,18 @@ def _several(runs: Sequence[Run]) -> list[Element]:
     members = _members(runs)
     rows: list[list[Element | str]] = []
     for run in runs:
-        loss: Element | str = run.curves.newest("loss") if "loss" in run.curves else "none in its log"
+        shown = {name: (value, more) for name, value, more in figures(run)}
+        loss: Element | str = shown["loss"][0]
         if members and not rows and _last_loss(run) < math.inf:
             loss = element("span", element("b", "★ "), loss, element("b", " best"), class_="best")
         id = run.status.id.rpartition("/")[2] if members else run.status.id
         values = (run.status.values.get(name, "") for name in names)
-        rows.append([id, *values, loss, _badge(run), _steps(run), _took(run, "train"), _spent(run)])
+        left = "" if run.left is None else f"{duration(run.left)} left"
+        steps = ", ".join(filter(None, (" ".join(shown["step"]).strip(), left, last_step(run.age or 0.0))))
+        rows.append([id, *values, loss, _badge(run), steps, _took(run, "train"), _spent(run)])
     head = ["member" if members else "job", *names, "loss", "state", "steps", "training time", "cost"]
-    note = (
-        _note("Sorted by the last loss, as the curves are. A member that has not begun is not here.") if members else []
-    )
-    return [element("h2", "Members" if members else "Jobs"), _grid(head, rows, "wide jobs"), *note]
+    note = "Sorted by the last loss, as the curves are. A member that has not begun is not here." if members else ""
+    return [element("h2", "Members" if members else "Jobs"), _grid(head, rows, "wide jobs"), *_note(note)]
 
 
 def _note(text: str) -> list[Element]:
@@ -175,16 +176,6 @@ def _cost(run: Run) -> str:
     return f"{_spent(run)}{whole}"
 
 
-def _steps(run: Run) -> str:
-    if run.step is None:
-        return "none yet" if not run.status.done else "none in its log"
-    left = f", {duration(run.left)} left" if run.left is not None else ""
-    left += f", {ago}" if (ago := last_step(run.age or 0.0)) else ""
-    if not run.last_step and run.curves.counted:
-        return f"{run.step:,} logged; the log does not number its steps"
-    return f"{run.step:,}" + (f" of {run.last_step:,}" if run.last_step else "") + left
-
-
 def _throughput(run: Run) -> str:
     if run.throughput is None:
         tokens = run.curves.last.get("tokens_per_second")
@@ -204,10 +195,12 @@ def _took(run: Run, name: str) -> str:
 
 def _graphs(run: Run) -> str:
     counted = run.compiled.get("graphs")
-    if counted is None and run.cache is None:
-        return "none reported"
-    if counted is None and run.cache is not None:
-        return f"{run.cache.done} of {run.cache.total} compiled on one node, {run.cache.failed} failed"
+    if counted is None:
+        return (
+            "none reported"
+            if run.cache is None
+            else f"{run.cache.done} of {run.cache.total} compiled on one node, {run.cache.failed} failed"
+        )
     return f"{counted:,} on all nodes, {run.compiled.get('failed', 0):,} failed"
 
 
@@ -267,11 +260,8 @@ def _scaling(runs: Sequence[Run]) -> list[Element]:
     if not lines:
         return []
     head = ["job", "global batch size", "sequences/s", "of each node, compared with the fewest nodes"]
-    return [
-        element("h2", "Scaling"),
-        element("div", element("figure", chart(lines, x="nodes", y="sequences/s", zero=True)), class_="charts"),
-        _grid(head, rows),
-    ]
+    figure = element("figure", chart(lines, x="nodes", y="sequences/s", zero=True))
+    return [element("h2", "Scaling"), element("div", figure, class_="charts"), _grid(head, rows)]
 
 
 def _times(runs: Sequence[Run]) -> Element:
@@ -300,10 +290,9 @@ def _failed(run: Run) -> Iterator[Element]:
         if stage.state in ACTIVE or stage.state in ("COMPLETED", "CANCELLED"):
             continue
         made = _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
-        tail = run.tail(stage.name)
         if stage.why and stage.why != stage.reason:
             made.insert(1, element("p", element("b", f"{stage.why.removesuffix('.')}.")))
-        if tail:
+        if tail := run.tail(stage.name):
             made.append(element("pre", "\n".join(line[:500] for line in tail[-_LINES:])))
         yield made
     for one in run.findings:

@@ -119,7 +119,7 @@ _TURNED = (
 
 
 _RICH = re.compile(
-    r"(?:\bEpoch {1,3}(\d{1,9})(?:/(-?\d{1,9}))? {1,20})?(?:[━╸╺]{5,400}|-{5,400}) {1,9}(?:\d{1,3}% {1,9})?(?:[•|] {1,9})?"
+    r"(?:\bEpoch {1,3}(\d{1,9})(?:/(-?\d{1,9}))? {1,20})?(?:[━╸╺]{1,400}|-{5,400}) {1,9}(?:\d{1,3}% {1,9})?(?:[•|] {1,9})?"
     r"(\d{1,15})/(\d{1,15}|--)(?= {1,9}(\d{1,3}:\d\d:\d\d • )?)"
 )
 """A bar by rich, which counts as one by tqdm does. Lightning's has two times; its epoch and the last one are both from 0 (-2: only steps are limited),
