@@ -69,11 +69,12 @@ def text(url: str, folder: Path, *, seconds: int = 0) -> str:
     return _run(folder, *wait, "--dump-dom", url)
 
 
-def too_wide(pages: Iterable[Path], width: int, folder: Path) -> list[str]:
-    """Those of the files that are wider than a window of that width, each in a frame of it."""
+def too_wide(pages: Iterable[Path], width: int, folder: Path, part: str = "html") -> list[str]:
+    """Those of the files in which a part is cut at its right edge, in a frame of that width. `part`: a selector; the page by default."""
     frames = "".join(f'<iframe src="{page.as_uri()}" width="{width}" height="900"></iframe>' for page in pages)
-    script = """<script>addEventListener("load", () => { document.title = "measured: " + JSON.stringify(
-      [...document.querySelectorAll("iframe")].filter(f => f.contentDocument.documentElement.scrollWidth > f.clientWidth).map(f => f.src)) })</script>"""
+    script = f"""<script>addEventListener("load", () => {{ document.title = "measured: " + JSON.stringify(
+      [...document.querySelectorAll("iframe")].filter(frame => [...frame.contentDocument.querySelectorAll({json.dumps(part)})].some(
+        one => one.scrollWidth > one.clientWidth)).map(frame => frame.src)) }})</script>"""
     file = folder / "frames.html"
     file.write_text(frames + script, "utf-8")
     found = re.search(

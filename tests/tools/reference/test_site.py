@@ -152,3 +152,13 @@ def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None:
     wide.write_text('<div style="width: 400px">wide</div>')
     pages = [file for file in site.rglob("*.html") if file.name != "404.html"]
     assert browser.too_wide([*pages, wide], 360, tmp_path) == [wide.as_uri()]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_commands_wrap(width: int, site: Path, tmp_path: Path) -> None:
+    browser.available()
+    wide = tmp_path / "wide.html"
+    wide.write_text(f'<div class="language-bash"><pre><code style="display: block">{"word " * 400}</code></pre></div>')
+    pages = [file for file in site.rglob("*.html") if "language-bash" in file.read_text("utf-8")]
+    assert len(pages) > 20
+    assert browser.too_wide([*pages, wide], width, tmp_path, ".language-bash pre > code") == [wide.as_uri()]
