@@ -51,7 +51,7 @@ def kinds(
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
         lines = [one["title"], "; ".join(needs), one["upstream"]]
         lines += [f"recommended for {', '.join(one['recommended_for'])}: {one['example']}"] if one["example"] else []
-        lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
+        lines += [f"own packages: {one['packages']}"] if one["packages"] else []
         lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             echo(f"{label:{width}}{text}")

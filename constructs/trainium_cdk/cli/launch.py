@@ -35,7 +35,7 @@ _FLAGS = frozenset({"--yes", "-y", "--remove"})
 def launch(
     environment: Annotated[Path, typer.Argument(metavar="ENV", help="The environment file.")],
     job: Annotated[list[str], typer.Argument(metavar="JOB", help="The job, with its options, as of `trn submit`.")],
-    stack: Annotated[str | None, typer.Option(help="Stack that is meant, where the file describes several.")] = None,
+    stack: Annotated[str | None, typer.Option(help="Stack to launch, where the file describes several.")] = None,
     app: App = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     remove: Annotated[

@@ -17,7 +17,7 @@ def command(given: str) -> str:
 
 
 def option(given: str, known: Collection[str], *, script: bool) -> str:
-    """What to write for an option that a command does not have, as the end of a sentence; empty if it cannot be told.
+    """What to write for an option that a command does not have, as the end of a sentence; empty if that is not known.
 
     Args:
         known: the options that it has.

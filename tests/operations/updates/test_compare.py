@@ -400,5 +400,5 @@ def test_a_foreign_folder_does_not_choose_the_program(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", "/nowhere")
     assert command().resolve() == theirs
     (tmp_path / "cdk.json").unlink()
-    with pytest.raises(TrnError, match=r"no `cdk` on the PATH, or in node_modules beside a cdk\.json"):
+    with pytest.raises(TrnError, match=r"no `cdk` on the PATH, or in node_modules next to a cdk\.json"):
         command()

@@ -112,7 +112,7 @@ def _cluster(target: CheckTarget) -> Iterator[Item]:
 
 
 def _observability(target: CheckTarget) -> Iterator[Item]:
-    """The dashboard, its alarms, and custom metrics: those of the cluster always, those of nodes while one runs."""
+    """The dashboard, its alarms, and custom metrics: the cluster's always, the nodes' while one runs."""
     if not target.env.observability or not target.inventory.counts_jobs:
         return
     parts = [part for part in target.inventory.parts if part.nodes]

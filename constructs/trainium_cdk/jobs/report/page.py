@@ -173,7 +173,7 @@ def _throughput(run: Run) -> str:
 def _took(run: Run, name: str) -> str:
     stage = run.stage(name)
     if stage is None:
-        return "no stage of its own"
+        return "no separate stage"
     if stage.state == "PENDING":
         return f"waits: {stage.reason}" if stage.reason else "waits"
     took = duration(run.seconds(stage))
@@ -325,7 +325,7 @@ def _settings(runs: Sequence[Run]) -> list[Element]:
     rows = [
         (name, [_value(run.settings[name]) if name in run.settings else "default" for run in runs]) for name in names
     ]
-    note = element("p", "Beside the defaults of the kind; those that differ are bold.", class_="note")
+    note = element("p", "Settings other than the kind's defaults; what differs is bold.", class_="note")
     return [element("h2", "Settings"), note, _table(runs, rows, differences=True)]
 
 

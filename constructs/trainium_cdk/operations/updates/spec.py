@@ -32,7 +32,7 @@ class Spec:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Spec:
-        """The database in `file`, else that of the `cdk` that `command` finds.
+        """The database in `file`, else the one of the `cdk` that `command` finds.
 
         Raises:
             TrnError: it does not exist, or is not such a database.
@@ -101,7 +101,7 @@ def _kinds(kind: dict[str, Any]) -> Iterator[str]:
 
 
 def find() -> Path:
-    """The database beside the `cdk` that `command` finds.
+    """The database in the folder of the `cdk` that `command` finds.
 
     Raises:
         TrnError: cdk or its database is not found.
@@ -111,13 +111,13 @@ def find() -> Path:
         if (folder / _FILE).is_file():
             return folder / _FILE
     raise TrnError(
-        f"{cdk} has no resource database ({_FILE}) beside it. Install the CDK's command line with npm "
+        f"{cdk} has no resource database ({_FILE}) in its folder. Install the CDK's command line with npm "
         "(`npm install -g aws-cdk@2`), or set TRN_CDK to another one"
     )
 
 
 def command() -> Path:
-    """The CDK's command line: that of TRN_CDK, or of the PATH. Else that of this folder's node_modules, if the folder has an app (cdk.json): a
+    """The CDK's command line: TRN_CDK's, or the PATH's. Else the one in this folder's node_modules, if the folder has an app (cdk.json): a
     folder of somebody else may have any program there.
 
     Raises:
@@ -128,7 +128,7 @@ def command() -> Path:
         if place and Path(place).is_file():
             return Path(place)
     raise TrnError(
-        "there is no `cdk` on the PATH, or in node_modules beside a cdk.json. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
+        "there is no `cdk` on the PATH, or in node_modules next to a cdk.json. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
     )
 
 
