@@ -154,7 +154,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
             assert plan(job, on).job is job
 
 
-BEHIND = table(__file__, "options behind --")
+BEHIND = table(__file__, "options after --")
 
 
 @pytest.mark.parametrize("case", BEHIND, ids=lambda case: case["line"])

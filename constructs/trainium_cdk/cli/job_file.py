@@ -198,7 +198,7 @@ def _unknown(key: str, keys: Mapping[str, Any], *, script: bool) -> str:
     if key in _NOT_OF_A_JOB or key in {"cluster", "environment", "region", "stack", "team"} | ({"user"} - keys.keys()):
         return f"{key} is not part of a job. Give it on the command line: --{key}"
     advice = option(f"--{key}", [f"--{k}" for k in keys], script=False).replace("--", "")
-    where = "; arguments of your script stand under args" if script else "" if advice else "; remove it"
+    where = "; arguments of your script belong under args" if script else "" if advice else "; remove it"
     return f"there is no key {key}{advice}{where}"
 
 

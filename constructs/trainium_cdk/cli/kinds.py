@@ -119,5 +119,5 @@ def check_known(job: str) -> None:
         files = (one.name for one in Path().glob("*.[ps][yh]"))
         raise JobError(
             f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, "
-            f"the path of a script, or a command behind --: trn submit -- {printed(job[:80])} ..."
+            f"the path of a script, or a command after --: trn submit -- {printed(job[:80])} ..."
         )

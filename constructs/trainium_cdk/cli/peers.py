@@ -30,7 +30,8 @@ def option(given: str, known: Collection[str], *, script: bool) -> str:
     names = {one.lstrip("-"): one for one in known}
     found = found or [names[one] for one in difflib.get_close_matches(word, names, n=2, cutoff=0.8)]
     advice = [f"write {' or '.join(found)}"] if found else [*_of(word, "option_advice")][:1]
-    return "".join(f"; {one}" for one in (*advice, *(["options of your script go behind --"] if script else ())))
+    own = [f"if it belongs to your script, write it after --: trn submit SCRIPT -- {given}"] if script else []
+    return "".join(f"; {one}" for one in (*advice, *own))
 
 
 def _of(word: str, table: str, known: Collection[str] | None = None) -> Iterator[str]:

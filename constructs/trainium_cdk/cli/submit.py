@@ -245,7 +245,7 @@ def submit(
         ),
     ] = False,
     yes: Annotated[
-        bool, _Of("--yes", "-y", help=f"Accept limits behind --. They are {', '.join(sorted(_LIMITS))}.")
+        bool, _Of("--yes", "-y", help=f"Accept limits after --. They are {', '.join(sorted(_LIMITS))}.")
     ] = False,
     save: Annotated[
         Path | None,
@@ -269,7 +269,7 @@ def submit(
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
     if job is None:
-        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command behind --")
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None

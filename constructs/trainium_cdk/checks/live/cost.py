@@ -192,6 +192,6 @@ def findings(estimate: dict[str, Any]) -> Found:
         problem = Subject(title).info(
             total(estimate, name),
             f"{month} at {region}'s list prices, without {join_words(estimate['not_counted'])}",
-            "" if hour is not None else f"{CALCULATOR}; prices of instance types can stand under catalog.prices.{region}",
+            "" if hour is not None else f"{CALCULATOR}; prices of instance types can be under catalog.prices.{region}",
         )  # fmt: skip
         yield replace(problem, rule="cost")

@@ -161,7 +161,7 @@ class Script(Job):
             JobError: there are no words; see `workdir.read` and `from_file`; or the folder lacks the script or module that Python or bash starts.
         """
         if not words or not words[0]:
-            raise JobError("the command is empty. Write a program and its arguments behind --")
+            raise JobError("the command is empty. Write a program and its arguments after --")
         given: dict[str, Any] = {"command": words[0], "args": tuple(words[1:]), **fields}
         script, module = _script_of(words), _module_of(words)
         if folder is None and script and not script.startswith("/"):
