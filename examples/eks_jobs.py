@@ -1,4 +1,4 @@
-"""Jobs of `trn` on an EKS cluster and in a VPC of your own: everything that they need in the cluster.
+"""Jobs of `trn` on an EKS cluster and in your own VPC: everything that they need in the cluster.
 
     cdk deploy --app "python examples/eks_jobs.py" -c users=arn:aws:iam::...:role/...
     trn submit my-script.sh --nodes 2 --stack ExampleEksJobs --region us-west-2

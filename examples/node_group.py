@@ -1,4 +1,4 @@
-"""Trainium nodes with EFA on an EKS cluster and in a VPC of your own.
+"""Trainium nodes with EFA on an EKS cluster and in your own VPC.
 
     cdk deploy --app "python examples/node_group.py"
 

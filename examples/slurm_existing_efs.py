@@ -3,7 +3,7 @@
     cdk deploy --app "python examples/slurm_existing_efs.py" \\
         -c vpc=vpc-... -c public=subnet-... -c private=subnet-...,subnet-... -c efs=fs-... -c group=sg-...
 
-Of the private subnets, each partition gets one whose zone offers its type. The file system has a mount target in each of these
+Each partition gets a private subnet whose zone offers its type. The file system has a mount target in each of these
 zones; `group` is their security group, which then lets the nodes in.
 """
 

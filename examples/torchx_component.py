@@ -44,7 +44,7 @@ def train(
         instance_type: one of the cluster's. Default: its first.
         cacheset: name of the compile cache.
         precompile: compile the graphs (neuron_parallel_compile) instead of training.
-        env: additions to the launch environment.
+        env: additional variables of the launched program.
         max_retries: how often the job may start again.
     """
     known = json.loads(Path(cluster).read_text("utf-8"))

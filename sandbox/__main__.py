@@ -5,7 +5,7 @@ python -m sandbox up --slurm --kubernetes   start it, with a Slurm or Kubernetes
 python -m sandbox shell                     open a shell whose aws, cdk, trn and boto3 use it (-- COMMAND: run that instead)
 python -m sandbox leftovers                 list what exists beyond the bootstrap (exit code 1 if anything does)
 python -m sandbox down                      stop it; its content is lost
-python -m sandbox env                       the same environment as shell commands, for scripts. If it is not running, the
+python -m sandbox env                       the same variables as shell commands, for scripts. If it is not running, the
                                             commands make every request fail, so that the script cannot use a real account
 """
 
@@ -39,7 +39,7 @@ def _command(verb: str, directory: Path) -> str:
 def _up(options: argparse.Namespace) -> int:
     directory: Path = options.dir
     if options.region and not re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-[0-9]", options.region):
-        raise SandboxError(f"--region is {options.region!r}, which is no region of AWS. Give one such as us-west-2")
+        raise SandboxError(f"--region is {options.region!r}, which is not a region of AWS. Give one such as us-west-2")
     aws = LocalAws.attach(directory)
     if aws and options.region not in (None, aws.region):
         raise SandboxError(
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 2
         if isinstance(problem, OSError) and options.dir.absolute() in Path(str(problem.filename)).absolute().parents:
-            problem = SandboxError(f"{problem.filename}: {problem.strerror}. Give a folder of your own with --dir")
+            problem = SandboxError(f"{problem.filename}: {problem.strerror}. Give your own folder with --dir")
         print(problem, file=sys.stderr)
         return 2
     except (

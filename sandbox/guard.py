@@ -1,6 +1,6 @@
 """Stops the local clusters, and the local AWS, of a process that ended without stopping them: killed, or out of time.
 
-A guard is a process beside it (`guard_process`), which reads a pipe. It acts when the pipe is closed, which the kernel does at any kind of end.
+A guard is a second process (`guard_process`), which reads a pipe. It acts when the pipe is closed, which the kernel does at any kind of end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process that `guard` starts: it stops what still runs once the process beside it has ended. It imports everything at its start: the
+"""The process that `guard` starts: it stops what still runs once the process that it guards has ended. It imports everything at its start: the
 folder of its source may be deleted until then."""
 
 from __future__ import annotations

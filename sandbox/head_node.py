@@ -188,7 +188,7 @@ def _devices(plan: ClusterPlan) -> str:
 
 
 def driver(root: Path, version: str = "") -> Path:
-    """A folder used as / for the driver's version. Default: that of the default Neuron release."""
+    """A folder used as / for the driver's version. Default: the default Neuron release's."""
     file = root / "sys/module/neuron/version"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{version or Catalog.load().release().dkms}\n")

@@ -20,7 +20,7 @@ class SetupFailed(RuntimeError):
 
 
 def install(report: Report = print) -> None:
-    """Create what is missing or has other pinned versions; takes seconds if nothing is.
+    """Create missing parts, and parts with other pinned versions; takes seconds if nothing is.
 
     Raises:
         SetupFailed: a package could not be downloaded.

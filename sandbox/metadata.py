@@ -1,4 +1,4 @@
-"""The instance metadata service of a local Slurm's nodes, at an address of its own (AWS_EC2_METADATA_SERVICE_ENDPOINT): what gives programs
+"""The instance metadata service of a local Slurm's nodes, at its own address (AWS_EC2_METADATA_SERVICE_ENDPOINT): what gives programs
 on a node the credentials of its role.
 
 metadata.py PORT [--secured]: as of a cluster with `HeadNode: {Imds: {Secured: true}}`. There, on the head node, only root, `pcluster-admin` and the

@@ -30,10 +30,10 @@ CACHE = HOME / ".cache"
 COMPILED = _SHARED / "kubernetes"
 """The compiled programs of Kubernetes, outside each checkout."""
 BIN = Path(sys.executable).parent
-"""Commands of this Python environment: node, trn, aws."""
+"""Commands of this Python: node, trn, aws."""
 NODE_MODULES = HOME / "node_modules"
 SETUP = "make setup" if _CHECKOUT else "python -m sandbox setup"
-"""The command that installs what is missing."""
+"""The command that installs missing parts."""
 SLURM = "make slurm" if _CHECKOUT else "python -m sandbox.slurm_packages"
 """The command that downloads Slurm."""
 KUBERNETES = "make kubernetes" if _CHECKOUT else "python -m sandbox.kubernetes build"
@@ -46,7 +46,7 @@ def environment(name: str) -> Path:
 
 
 def requirements(name: str) -> Path:
-    """The pinned packages of `environment(name)`; those of a tool of the checkout are in its folder `requirements`."""
+    """The pinned packages of `environment(name)`; the packages of a tool of the checkout are in its folder `requirements`."""
     ours = PACKAGE / f"requirements-{name}.txt"
     return ours if ours.exists() or not _CHECKOUT else _CHECKOUT / "requirements" / f"{name}.txt"
 

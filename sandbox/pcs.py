@@ -21,7 +21,7 @@ IDLE_SECONDS = 600
 
 
 def plan_of_pcs(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
-    """Nodes are named after their group, from 1; a group's features are those of its Slurm settings. PCS turns hyperthreads off.
+    """Nodes are named after their group, from 1; a group has the features of its Slurm settings. PCS turns hyperthreads off.
 
     Raises:
         BadClusterConfiguration: no queue has a node.

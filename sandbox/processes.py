@@ -100,7 +100,7 @@ def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.02) ->
 def with_environment(
     wanted: Callable[[Mapping[str, str]], bool],
 ) -> list[tuple[Started, str, dict[str, str]]]:
-    """This user's processes with these environment variables: (process, command name, environment)."""
+    """This user's processes with these variables: (process, command name, environment)."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

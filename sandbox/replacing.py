@@ -1,7 +1,7 @@
 """Which property change makes CloudFormation replace a resource, for all types that the local AWS carries.
 
 `python -m sandbox.replacing` refreshes the data (replacing.json) from the database of the CDK's command line. It is made of
-CloudFormation's resource schemas: the properties are those of `createOnlyProperties`, at every depth.
+CloudFormation's resource schemas: the properties in `createOnlyProperties`, at every depth.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def changed(type_name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> l
 
 
 def _at(value: Any, path: list[str]) -> Iterator[Any]:
-    """What stands at a path, in every element of lists on the way."""
+    """The value at a path, in every element of lists on the way."""
     if isinstance(value, list) and path:
         for each in value:
             yield from _at(each, path)

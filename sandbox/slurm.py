@@ -286,7 +286,7 @@ class LocalSlurm:
         self._wait_until_idle(180)
 
     def update(self, config: Mapping[str, Any], max_nodes: int = MAX_NODES, timeout: float = 180.0) -> None:
-        """Follow a change of a cluster of AWS PCS, while its jobs go on: nodes are added and removed; running ones whose image, launch
+        """Follow a change of a cluster of AWS PCS, while its jobs continue: nodes are added and removed; running ones whose image, launch
         template or start script changed are replaced after their job.
 
         Raises:

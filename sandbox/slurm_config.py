@@ -67,7 +67,7 @@ _OF_THIS_MACHINE = frozenset(
         "GresTypes",
     ]
 )
-"""Parameters that place Slurm on one machine without cgroups: those of a configuration are left out."""
+"""Parameters that place Slurm on one machine without cgroups. A configuration's own are left out."""
 
 
 class BadClusterConfiguration(ValueError):

@@ -50,10 +50,10 @@ def command_path(command: str) -> str:
 def lay_out(
     directory: Path, wanted: ClusterPlan, credential_seconds: int, earlier: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Create directories and configuration files of a new Slurm, or those of changed nodes; returns its state.
+    """Create directories and configuration files of a new Slurm, or of changed nodes; returns its state.
 
     Args:
-        earlier: the state of a Slurm that goes on: nodes that it has keep their port and configuration file.
+        earlier: the state of a Slurm that continues: nodes that it has keep their port and configuration file.
     """
     known = earlier or {"link": "", "order": [], "ports": {}, "nodes": {}, "daemons": {}}
     order = list(dict.fromkeys([*known["order"], *(node.name for node in wanted.nodes)]))

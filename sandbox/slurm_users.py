@@ -1,6 +1,6 @@
 """Accounts of a local Slurm with several users: real ones, without a change of this machine.
 
-Its daemons, and the commands on its head node, run in mount namespaces of their own, in which /etc/passwd and /etc/group have these
+Its daemons, and the commands on its head node, run in their own mount namespaces, in which /etc/passwd and /etc/group have these
 accounts as well. That takes root. `ubuntu` is the image's user there: another name of root, as which the daemons run. `trn-jobs` has the
 jobs of no user, as on a real node.
 """

@@ -1,4 +1,4 @@
-"""What tests that run through the sandbox share: its own, and those of what it runs."""
+"""What tests that run through the sandbox share: its own tests, and tests of what it runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def need_kubernetes(*, volcano: bool = False) -> None:
 
 
 def completed(command: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
-    """A program that has ended, and what it wrote, as text; `options` are those of `subprocess.run`."""
+    """A program that has ended, and what it wrote, as text; `options`: of `subprocess.run`."""
     return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 

@@ -42,9 +42,9 @@ class TrnEksStack(Stack):
         ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
 
     Args:
-        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource but node groups, whose
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Every resource gets its tags, but for node groups, whose
             instances have them.
-        kwargs: of a Stack of the CDK. `tags` are those of its resources too, and not of the stack itself: CloudFormation would give those to node
+        kwargs: of a Stack of the CDK. `tags` are for its resources too, and not for the stack itself: CloudFormation would give those to node
             groups.
 
     Raises:

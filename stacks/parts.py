@@ -50,7 +50,7 @@ def add_bucket(stack: Stack, environment: Environment, prefixes: tuple[str, ...]
     """The bucket of the jobs' files. What is below a prefix of the contract ends after its days.
 
     Args:
-        prefixes: only those of the contract that begin with one of these. Default: all.
+        prefixes: only outputs of the contract that begin with one of these. Default: all.
     """
     return TrnBucket(
         stack,

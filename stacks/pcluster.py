@@ -31,7 +31,7 @@ class TrnPclusterStack(Stack):
         ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
 
     Args:
-        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource, and on the cluster's.
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Every resource gets its tags, the cluster's too.
         kwargs: of a Stack of the CDK.
 
     Raises:

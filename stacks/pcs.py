@@ -29,7 +29,7 @@ class TrnPcsStack(Stack):
         ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
 
     Args:
-        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource, and on the cluster's nodes.
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Every resource gets its tags, and the cluster's nodes.
         kwargs: of a Stack of the CDK.
 
     Raises:

@@ -406,7 +406,7 @@ def test_one_of_several_users() -> None:
     assert "Users" not in exports(one)
     for of, name, message in (
         (env, "root", "'root' cannot be the name of a user"), (env, "-l", "'-l' cannot be"), (env, "ubuntu", "'ubuntu' cannot be"), (env, "a b", "Correct --user"),
-        (one, "ada", "all jobs of Stack belong to trn-jobs. Remove --user ada, or deploy with users"), (eks, "ada", "Remove --user ada"),
+        (one, "ada", "all jobs of Stack belong to trn-jobs. Remove --user ada, or deploy an environment with `users`"), (eks, "ada", "Remove --user ada"),
         (one, "a" * 81, f"Remove --user {'a' * 80}, or"),
     ):  # fmt: skip
         with pytest.raises(outputs.OutputsError, match=re.escape(message)):

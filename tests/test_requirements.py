@@ -90,14 +90,14 @@ REFUSED = [
     (f"https://h.org/x-1.0.zip?v=1&sig={TOKEN}", "--env TOKEN"),
     ("https://me:$TOKEN@h.org/x-1.0.zip", "https://name:${TOKEN}@host/..."),
     ("https://h.org/x-1.0.zip?sig=${TOKEN}", "Write it before the host, as https://name:${TOKEN}@host/..."),
-    ("x @ https://h.org/${TOKEN}/x-1.0.zip", "pip would write the variable's value beside the installed package"),
-    ("einops \\\n # why\nnumpy=1.26", "requirements.txt line 3: numpy=1.26 is no requirement that pip takes ("),
+    ("x @ https://h.org/${TOKEN}/x-1.0.zip", "pip would write the variable's value next to the installed package"),
+    ("einops \\\n # why\nnumpy=1.26", "requirements.txt line 3: numpy=1.26 is not a requirement that pip takes ("),
     ("numpy 1.26", "for example einops==0.8.1"),
     ("einops torch", "for example einops==0.8.1"),
     ("pip install einops", "for example einops==0.8.1"),
     ("wandb>=0.21.*", "for example einops==0.8.1"),
     ("transformers[torch", "for example einops==0.8.1"),
-    (f"einops== {HASH}", "line 1: einops== is no requirement"),
+    (f"einops== {HASH}", "line 1: einops== is not a requirement"),
     ("einops; python>3", "for example einops==0.8.1"),
 ]  # fmt: skip
 

@@ -225,7 +225,7 @@ def slurm_table(clone: Path) -> str:
 
 
 def charts_table(folder: Path) -> str:
-    """`data/charts.yaml`; its date is that of the newest file."""
+    """`data/charts.yaml`; it has the newest file's date."""
     import yaml
 
     found: dict[str, dict[str, Any]] = {}

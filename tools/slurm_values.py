@@ -64,7 +64,7 @@ PLUGINS: dict[str, tuple[str, Entry]] = {
     "TLSType": ("tls", {}),
     "TopologyPlugin": ("topology", {"pattern": "(?i:(topology/)?(none|default))"}),
 }  # fmt: skip
-"""Parameter -> the folder of its plug-ins, and what its value may be beside them. plain: with or without `type/`, and several of them."""
+"""Parameter -> the folder of its plug-ins, and what its value may be in addition to them. plain: with or without `type/`, and several of them."""
 ABSENT = {"accounting_storage/mysql"}
 """Plug-ins that the controller refuses (read_config.c: only in slurmdbd)."""
 
@@ -340,7 +340,7 @@ PAIRS: list[Entry] = [
     {
         "when": {"JobSubmitPlugins": r".*\blua\b.*"},
         "outcome": "depends",
-        "reason": "job_submit.lua must be beside slurm.conf before the controller starts",
+        "reason": "job_submit.lua must be in the folder of slurm.conf before the controller starts",
         "fix": "write the file in a custom image, or add the line by an update after it is there",
     },
     {
@@ -352,14 +352,14 @@ PAIRS: list[Entry] = [
     {
         "when": {"TopologyPlugin": "topology/(tree|block|ring)"},
         "outcome": "depends",
-        "reason": "topology.conf must be beside slurm.conf before the controller starts",
+        "reason": "topology.conf must be in the folder of slurm.conf before the controller starts",
         "fix": "write the file in a custom image, or add the line by an update after it is there",
     },
     {
         "line": "PartitionName",
         "when": {"OverSubscribe": "force:0+|yes:[01]"},
         "outcome": "ignored",
-        "reason": "it is no number of jobs that share",
+        "reason": "it is not a number of jobs that share",
         "fix": "write FORCE:1 or YES:2 at least",
     },
     {

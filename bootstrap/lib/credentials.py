@@ -27,7 +27,7 @@ PAUSE = 10
 
 
 SECONDS, MOST_BYTES, MOST_CONNECTIONS = 5, 16_384, 128
-"""Of a request, and connections at once: more are closed unread, and SDKs ask again."""
+"""Bytes of a request, and connections at once: more are closed unread, and SDKs ask again."""
 
 
 class Failed(Exception):
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         given = self.headers.get("Authorization") or ""
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
-            self._answer(401, {"Code": "Unauthorized", "Message": "the token is not that of the service"})
+            self._answer(401, {"Code": "Unauthorized", "Message": "the token is not the service's"})
             return
         try:
             self._answer(200, self.server.role.credentials())

@@ -5,7 +5,7 @@
 COUNTERS: files of the Neuron driver, by their names, separated by commas. One that rises is a device error: with `replace`, Slurm gives no job to this
 node any more, with that as the reason. All that is found is the node's comment in Slurm, which only root can write.
 
-Nothing that a job can write is evidence: no variable, no file of a user, no line of a log. The kernel's log is only told of, as any program that has
+Nothing that a job can write is evidence: no variable, no file of a user, no line of a log. The kernel's log is only reported, as any program that has
 a device may write a line into it (the driver's PRINTK).
 """
 
@@ -24,7 +24,7 @@ MARK = "trn-devices"
 """What a comment, and a reason, of ours begin with."""
 DEVICES = "sys/devices/virtual/neuron_device"
 FULL, SOME = 98, 95
-"""Percent of a disk, or of the memory: from FULL on it is told, until it is less than SOME."""
+"""Percent of a disk, or of the memory: it is reported when it reaches FULL, until it is less than SOME."""
 _DEEP, _MOST = 6, 900
 _CODE = re.compile(rb"NEURON_HW_ERR=([A-Z_]{1,60})")
 

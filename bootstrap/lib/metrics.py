@@ -4,7 +4,7 @@
 
 A compute node tells of its NeuronCores, Neuron and host memory, errors, EFA traffic and disks: from `neuron-monitor`, the kernel's
 counters of EFA and statvfs. With --queue (the node that has Slurm's commands and stays): of the cluster's jobs and nodes as well, and a line for
-each job that has ended, or that does not go on, which `TrnJobNotices` sends on.
+each job that has ended, or that makes no progress, which `TrnJobNotices` sends on.
 What cannot be read is left out of the line.
 """
 
@@ -52,7 +52,7 @@ UNITS = {
     "EfaSent": "Bytes/Second",
     "LongestWait": "Seconds",
 }
-"""Of the others it is Count."""
+"""The others' is Count."""
 _WAITS_FOR_OTHERS = (
     "Dependency",
     "DependencyNeverSatisfied",
@@ -141,7 +141,7 @@ def state(word):
 
 def queue(nodes, jobs, now):
     """Metrics of the cluster, and of each queue by its name, from the output of NODES and JOBS. A stage that waits for another one,
-    or that its owner holds, waits for no node: the time until it may run is no part of its wait."""
+    or that its owner holds, waits for no node: the time until it may run is not part of its wait."""
     queues, waits, running = {}, [], 0
     for _name, partition, word in dict.fromkeys(
         tuple(row.split()[:3]) for row in nodes.splitlines() if len(row.split()) > 2
@@ -248,7 +248,7 @@ def seconds(text):
 
 
 def tell_ends(given, now):
-    """Write a line for each job that has ended since the last look, whose time is kept in a file beside the log; and for what is wrong since then
+    """Write a line for each job that has ended since the last look, whose time is kept in a file next to the log; and for what is wrong since then
     with one that runs."""
     mark, kept, until = secrets.token_hex(8), given.log.with_suffix(".ends"), int(now) - 1  # of a second that is over
     said = asked((*ENDED, "-o", form(mark)))

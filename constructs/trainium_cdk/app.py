@@ -170,7 +170,7 @@ def run(app: cdk.App | None = None) -> int:
     """Build and synthesise the app. An invalid environment is reported without a traceback. Returns the exit code.
 
     Args:
-        app: with stacks of your own, for example. Default: a new one, which validates its templates unless CDK_VALIDATION=false.
+        app: with your own stacks, for example. Default: a new one, which validates its templates unless CDK_VALIDATION=false.
     """
     app = app or cdk.App()
     try:

@@ -22,7 +22,7 @@ TAG, EMPTIED = "trainium-cdk:empty-on-delete", "yes"
 _OLD_VERSION_DAYS = 30
 _EMPTYING_MINUTES = 60
 _LAST = 1000
-"""Priority of an aspect that follows those of the app."""
+"""Priority of an aspect that runs after the app's."""
 _OBJECTS, _OWN = "objects/", "access-logs/"
 
 
@@ -44,7 +44,7 @@ class TrnBucket(Checked):
     Args:
         expiration: How long objects live, by prefix, and as long again as an old version, 30 days at most. Default: objects
             stay.
-        bucket_name: A name of your own, or `PhysicalName.GENERATE_IF_NEEDED`: another account needs one. Default: CloudFormation's.
+        bucket_name: Your own name for it, or `PhysicalName.GENERATE_IF_NEEDED`: another account needs one. Default: CloudFormation's.
         encryption_key: Key of the objects: another account needs one. Default: the key AWS manages for S3.
         removal_policy: What becomes of the buckets, objects and all, on `cdk destroy`. Default: DESTROY.
     """

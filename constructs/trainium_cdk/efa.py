@@ -45,5 +45,5 @@ class TrnEfaSecurityGroup(Checked):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Rules beside those of EFA: `efa.connections.allow_from(...)`."""
+        """Rules in addition to EFA's: `efa.connections.allow_from(...)`."""
         return self.security_group.connections

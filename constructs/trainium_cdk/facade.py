@@ -52,13 +52,13 @@ class TrnEks(Checked):
         cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster with a kubectl provider, or an `aws_eks` one, as for `TrnPlugins`.
         storage: The shared file systems, as for `TrnNodeGroup`: jobs live there.
         node_groups: The Trainium nodes; jobs without a named group use the first. Default: up to two trn1.32xlarge.
-        system: The nodes for everything else. Default: two r5.large. None: the cluster has nodes of its own for it.
+        system: The nodes for everything else. Default: two r5.large. None: the cluster has its own nodes for it.
         bucket: Where jobs keep files. Default: a new `TrnBucket`.
         data_buckets: Buckets that jobs may read and write as a whole. Default: none.
         repository: Where training images are. Default: none.
         image_builder: What `trn image build` starts. Default: none.
         bastion_host: The way to a private Kubernetes API. Default: none.
-        access_role: The role that `trn` assumes to use the Kubernetes API, which it gets access to. Default: that of a `TrnEksCluster`;
+        access_role: The role that `trn` assumes to use the Kubernetes API, which it gets access to. Default: the `TrnEksCluster`'s;
             else a new one.
         vpc_subnets: Subnets of the nodes and of the scaler. Default: the private subnets of the cluster's VPC.
         group_subnets: The subnet of a node group, by its name. Default: one of `vpc_subnets` in a zone that offers the type.
@@ -77,7 +77,7 @@ class TrnEks(Checked):
         addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
         mirror: Sources of charts and images instead of their public registries. Default: none.
         job_networks: Private networks to which jobs may connect, on all ports. Default: none.
-        neuron_driver: As for `TrnNodeGroup`, for groups without an image of their own. Default: the image's driver.
+        neuron_driver: As for `TrnNodeGroup`, for groups without their own image. Default: the image's driver.
         release_version: As for `TrnNodeGroup`. Default: EKS's newest image.
         version: Kubernetes version. Default: the cluster's.
         outputs: Whether to make the outputs for `trn`, which a stack has once. Default: True.

@@ -24,7 +24,7 @@ class Problem:
         value: its current value.
         reason: what is wrong with it, or what it means for this environment.
         fix: what to write instead; empty if nothing is needed.
-        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` is no problem.
+        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` is not a problem.
         rule: the name of the rule or of the live check that reports it.
         engine: name of the engine whose stack is affected; None for all.
         what: what was checked, for example `vCPU quota of on-demand Trn instances`; empty: the key.
@@ -113,7 +113,7 @@ def _printable(text: str) -> str:
 
 
 def wrong(reason: str, fix: str) -> PydanticCustomError:
-    """The error a validator raises, with the fix beside the reason."""
+    """The error a validator raises, with the fix after the reason."""
     return PydanticCustomError("trn", "{reason}", {"reason": reason, "fix": fix})
 
 

@@ -27,7 +27,7 @@ class TrnRegistry(Checked):
 
     Args:
         registry: How many images it keeps, and whether a tag names one image for ever. Default: 50, and yes.
-        repository_name: Default: CloudFormation gives one that is free; a name of your own that is already taken (by a
+        repository_name: Default: CloudFormation gives one that is free; your own name that is already taken (by a
             repository that was retained, for example) fails the deployment.
         encryption_key: Default: the key that AWS manages for ECR in the account, which costs nothing.
         removal_policy: What becomes of the repository, images and all, on `cdk destroy`. Default: DESTROY.

@@ -14,7 +14,7 @@ class InUse:
 
     Attributes:
         file: the environment file, absolute.
-        team, user: as whom jobs are submitted; empty where nothing is remembered.
+        team, user: whose jobs commands submit and list; empty where nothing is remembered.
     """
 
     file: Path

@@ -20,7 +20,7 @@ from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import show
 
 MAX_BYTES = 500_000
-"""Of all lines: a Kubernetes Secret holds 1 MiB with the job's other files."""
+"""Most bytes of all lines: a Kubernetes Secret holds 1 MiB with the job's other files."""
 EXAMPLE = "einops==0.8.1"
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -35,12 +35,12 @@ _IN_PATH = re.compile(r"://[^/\s]*/\S*\$\{")
 _INCLUDE = re.compile(r"(-r|-c|--requirement(?=[ =])|--constraint(?=[ =]))[ =]*(\S+)")
 _EDITABLE = re.compile(r"(-e|--editable(?=[ =]))[ =]*")
 _PLAIN = re.compile(r"[A-Za-z0-9][^/@$\\]*")
-"""A name, with or without versions, extras and a marker. Not plain are addresses and paths, which have a slash, an @ or a backslash, names of archives,
+"""A name, with or without versions, extras and a marker. Addresses and paths are not plain: they have a slash, an @ or a backslash, names of archives,
 lines with a variable, and options."""
 _INDEX = "--index-url https://pypi.org/simple"
 """uv's default. The nodes' own index stays theirs."""
 _DEPTH = 20
-"""Of files that include each other; pip has no limit."""
+"""Most files that include each other; pip has no limit."""
 _UV = [
     "export",
     "--quiet",
@@ -90,7 +90,7 @@ def read(given: str | Path | Sequence[str]) -> Requirements:
             text = _locked(path)
         elif path.suffix in (".toml", ".lock", ".yml", ".yaml", ".py"):
             raise RequirementError(
-                f"{path} is no requirements file", "give a requirements.txt, a pyproject.toml or a uv.lock"
+                f"{path} is not a requirements file", "give a requirements.txt, a pyproject.toml or a uv.lock"
             )
         else:
             text = _text(path)
@@ -154,14 +154,14 @@ def _parsed(line: str, where: str) -> tuple[str, str]:
     except InvalidRequirement as e:
         reason = str(e).partition("\n")[0].rstrip(".")
         raise RequirementError(
-            f"{where} is no requirement that pip takes ({reason})",
+            f"{where} is not a requirement that pip takes ({reason})",
             f"write a name with versions, for example {EXAMPLE} or transformers>=4.40,<5, or an address that begins with https://",
         ) from None
     return line if is_word(line) else str(one), canonicalize_name(one.name)
 
 
 def _add(found: Requirements, text: str, path: Path | None, into: list[str], depth: int = 0) -> None:
-    """Add the lines of a text, with those of the files that it includes."""
+    """Add the lines of a text, with the lines of files that it includes."""
     name = path.name if path else found.file
     for number, line in _lines(text):
         at = f"{name} line {number}"
@@ -197,12 +197,12 @@ def _include(
 def _check_secrets(line: str, at: str) -> None:
     if _PASSWORD.search(_VARIABLE.sub("", line)):
         raise RequirementError(
-            f"{at}: a password or token stands in the address, where everybody reads it",
+            f"{at}: the address contains a password or token, where everybody reads it",
             "write a variable in its place, as https://name:${TOKEN}@host/..., and give it to the job: --env TOKEN",
         )
     if _IN_PATH.search(line) and not line.startswith("-"):  # pip's direct_url.json
         raise RequirementError(
-            f"{at}: pip would write the variable's value beside the installed package",
+            f"{at}: pip would write the variable's value next to the installed package",
             "write it before the host, as https://name:${TOKEN}@host/...",
         )
 
@@ -261,7 +261,7 @@ def _dependencies(file: Path) -> list[str]:
 
 
 def _locked(file: Path) -> str:
-    """Export the project's requirements from its uv.lock. Leave out packages that the cluster's environment has, and what only they need."""
+    """Export the project's requirements from its uv.lock. Leave out packages that the cluster has, and what only they need."""
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
         raise RequirementError(

@@ -47,13 +47,13 @@ class TrnOutputs(Checked):
             for Slurm.
         image_builder: On EKS: what `trn image build` starts. Default: none.
         bastion_host: On EKS: the way to a private Kubernetes API. Default: none.
-        access_role: On EKS: the role that `trn` assumes to use the Kubernetes API, with access by `TrnPlugins.grant_access`. Default: that
-            of a `TrnEksCluster`; else none: `trn` uses the caller's own credentials, which then need that access.
-        endpoint: On EKS: `private` where the API is reached through `bastion_host` alone. Default: that of a `TrnEksCluster`; else `private`
+        access_role: On EKS: the role that `trn` assumes to use the Kubernetes API, with access by `TrnPlugins.grant_access`. Default: the
+            `TrnEksCluster`'s; else none: `trn` uses the caller's own credentials, which then need that access.
+        endpoint: On EKS: `private` where the API is reached through `bastion_host` alone. Default: the `TrnEksCluster`'s; else `private`
             with a `bastion_host`, and `public` without.
-        namespace: On EKS: where jobs run. Default: that of a `TrnEksCluster`; else training.
+        namespace: On EKS: where jobs run. Default: the `TrnEksCluster`'s; else training.
         queues: On EKS: shares of the nodes for teams, as for `TrnPlugins`: `trn --team`. Default: none.
-        version: On EKS: Kubernetes version. Default: that of a `TrnEksCluster`; else the catalogue's.
+        version: On EKS: Kubernetes version. Default: the `TrnEksCluster`'s; else the catalogue's.
 
     Raises:
         ValueError: the stack has a `TrnOutputs` already; or, on EKS, no node group is given, or none of them mounts a shared file system, where jobs live.

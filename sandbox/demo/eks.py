@@ -97,7 +97,7 @@ def _minutes(cluster: kubernetes.LocalKubernetes, aws: LocalAws) -> Iterator[Non
 
 
 def _jobs(narrator: Narrator) -> None:
-    narrator.step(f"submit a job on {NODES} nodes, of which none is there yet: all are started together, or none")
+    narrator.step(f"submit a job on {NODES} nodes. None runs yet: AWS starts all together, or none")
     narrator.run("trn", "submit", str(HERE / "gang.sh"), *SUBMIT, "--token", "demo")
     narrator.run("trn", "logs", "gang-demo", "--follow", *ON)
     narrator.run("trn", "status", "gang-demo", *ON)

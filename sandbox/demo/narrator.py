@@ -94,7 +94,7 @@ class Narrator:
         return "\n".join(lines)
 
     def _show(self, line: str, rows: list[list[str]]) -> None:
-        """Print a line; those of a table, which have tabs in a pipe, when it has ended."""
+        """Print a line; a table's lines, which have tabs in a pipe, when it has ended."""
         if "\t" in line:
             rows.append(line.split("\t"))
         else:
@@ -126,6 +126,6 @@ def _advance(bar: Progress, task: TaskID, line: str) -> None:
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for the demo's commands: colours as in this terminal, and no environment file of the user's."""
+    """Variables for the demo's commands: colours as in this terminal, and no environment file of the user's."""
     kept = {k: v for k, v in os.environ.items() if k in {"TERM", "COLUMNS", "COLORTERM"}}
     return {**{k: v for k, v in env.items() if k != "TRN_ENV"}, **kept}

@@ -1,6 +1,6 @@
 """Start the emulator: ministack with the sandbox's additions. `sandbox.local_aws` runs it in `.venvs/aws`.
 
-Environment variables, besides ministack's own:
+Variables, besides ministack's own:
 SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,

@@ -15,7 +15,7 @@ KEYS = (
 
 
 def create_endpoint(params: dict[str, Any]) -> Response:
-    """PrivateDnsEnabled is true for an interface endpoint if nothing else is said (EC2 API reference)."""
+    """PrivateDnsEnabled is true for an interface endpoint by default (EC2 API reference)."""
     before = set(ec2._vpc_endpoints)
     answer: Response = _create(params)
     for id in set(ec2._vpc_endpoints) - before:

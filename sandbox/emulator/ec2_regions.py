@@ -2,7 +2,7 @@
 
 botocore's model judges the requests. Files in the sandbox's folder change the responses: `regions.json` (an object region -> its
 opt-in status, or null for a region that does not exist) and `spot.json` (a list of
-`{"InstanceType", "AvailabilityZoneId", "SpotPrice", "Score"}`, of which each replaces the default of its zone).
+`{"InstanceType", "AvailabilityZoneId", "SpotPrice", "Score"}`; each replaces the default of its zone).
 """
 
 from __future__ import annotations

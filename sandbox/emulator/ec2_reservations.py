@@ -2,7 +2,7 @@
 
 Files in the sandbox's folder change the responses; they are read for each request. `capacity.json` limits the instances of a type,
 running or reserved; `unreservable.json` is a list of types for which EC2 makes no reservations. `reservations.json` is an object
-reservation id -> fields that replace those of DescribeCapacityReservations. `block-offerings.json` is the list of
+reservation id -> fields that replace DescribeCapacityReservations' own. `block-offerings.json` is the list of
 offered blocks: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartInHours", "Hours", "UpfrontFee"}`.
 """
 

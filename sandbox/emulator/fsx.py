@@ -176,7 +176,7 @@ def delete_file_system(data: Data) -> Data:
 
 
 def create_storage_virtual_machine(data: Data) -> Data:
-    """Of an ONTAP file system."""
+    """A machine of an ONTAP file system."""
     system = _known_file_system(data["FileSystemId"])
     return {"StorageVirtualMachine": fsx_volumes.storage_virtual_machine(data, system)}
 
@@ -188,7 +188,7 @@ def describe_storage_virtual_machines(data: Data) -> Data:
 
 
 def create_volume(data: Data) -> Data:
-    """Of an ONTAP machine, or below another volume of OpenZFS; the root volume's id is that of the file system."""
+    """A volume of an ONTAP machine, or below another volume of OpenZFS; the root volume has the file system's id."""
     if machine := data.get("OntapConfiguration", {}).get("StorageVirtualMachineId"):
         [found] = fsx_volumes.described(fsx_volumes.machines, [machine], "StorageVirtualMachineNotFound")
         system = found["FileSystemId"]
@@ -236,12 +236,10 @@ def create_data_repository_association(data: Data) -> Data:
 
 
 def _refuse_overlap(what: str, path: str, other: str) -> None:
-    """Each association has a directory and a prefix of its own (FSx API reference, CreateDataRepositoryAssociation)."""
+    """Each association has its own directory and prefix (FSx API reference, CreateDataRepositoryAssociation)."""
     a, b = f"{path.rstrip('/')}/", f"{other.rstrip('/')}/"
     if a.startswith(b) or b.startswith(a):
-        raise ApiError(
-            "BadRequest", f"The {what} path '{path}' overlaps with that of another data repository association"
-        )
+        raise ApiError("BadRequest", f"The {what} path '{path}' overlaps with another data repository association's")
 
 
 def _known_association(identifier: str) -> Data:

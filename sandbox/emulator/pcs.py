@@ -193,7 +193,7 @@ def _template(group: Data) -> Data:
     if interfaces and data.get("SecurityGroupIds"):
         raise invalid("With network interfaces, security groups belong to each of them")
     if other := [i["SubnetId"] for i in interfaces if i.get("SubnetId") not in (None, *group["subnetIds"])]:
-        raise invalid(f"A network interface is in {other[0]}, which is no subnet of the group")
+        raise invalid(f"A network interface is in {other[0]}, which is not a subnet of the group")
     return data
 
 
@@ -339,7 +339,7 @@ def _read(action: str, request: Data) -> Data:
 
 _READS = ("ListClusters", "GetCluster", "ListComputeNodeGroups", "GetComputeNodeGroup", "ListQueues", "GetQueue")
 _OF_SLURM = {"ResumeNodes": pcs_nodes.resume, "SuspendNodes": pcs_nodes.suspend}
-"""What PCS's controller does by itself: actions of the sandbox's own, requested by the Slurm behind a cluster."""
+"""What PCS's controller does automatically: actions of the sandbox's own, requested by the Slurm behind a cluster."""
 
 
 async def handle_request(

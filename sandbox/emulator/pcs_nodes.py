@@ -35,7 +35,7 @@ def template_data(wanted: Data) -> Data:
 
 
 def instances(group: str, node: str | None = None) -> list[str]:
-    """The running instances of a node group: all, or that of one of Slurm's nodes."""
+    """The running instances of a node group: all, or the one of a Slurm node."""
     tags = [{"Key": GROUP_TAG, "Value": group}, *([{"Key": NODE_TAG, "Value": node}] if node else [])]
     return [
         id

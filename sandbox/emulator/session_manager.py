@@ -40,7 +40,7 @@ from wsproto.events import (
 )
 
 AGENT_VERSION = "3.3.3050.0"
-"""Of an agent that forwards many connections of one port, without its own signs of life (src/config/config.go: after 3.1.1511.0)."""
+"""Version of an agent that forwards many connections of one port, without its own signs of life (src/config/config.go: after 3.1.1511.0)."""
 OUTPUT, ERROR, SIZE, HANDSHAKE_REQUEST, HANDSHAKE_RESPONSE, HANDSHAKE_COMPLETE, FLAG = 1, 2, 3, 5, 6, 7, 10
 TERMINATE_SESSION, CONNECT_TO_PORT_ERROR = 2, 3
 SYN, FIN, DATA, NOP = range(4)
@@ -366,7 +366,7 @@ class _Terminal:
 
 
 def _of_session(leader: int) -> list[int]:
-    """The processes of a session, on Linux: those of a shell's jobs have groups of their own."""
+    """The processes of a session, on Linux: a shell's jobs have their own groups."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(ProcessLookupError):
@@ -376,6 +376,6 @@ def _of_session(leader: int) -> list[int]:
 
 
 def _own_terminal() -> None:
-    """Make the terminal that of a new process session, so that Ctrl-C is for the program."""
+    """Give the terminal to a new process session, so that Ctrl-C is for the program."""
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -36,7 +36,7 @@ _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-{}-x86_64"
 _LISTED_OUTPUT = 2500
 _GRACE_S = 60.0
 WORKERS = 5
-"""Commands that run on a node at a time: `CommandWorkersLimit` of the agent's configuration, of which this is the default (amazon-ssm-agent,
+"""Commands that run on a node at a time: `CommandWorkersLimit` of the agent's configuration; this is its default (amazon-ssm-agent,
 README.md and agent/appconfig/constants.go of 2024-10-21). The agent keeps five more, and the service the rest."""
 _workers: dict[str, threading.BoundedSemaphore] = defaultdict(lambda: threading.BoundedSemaphore(WORKERS))
 _running: dict[tuple[str, str], subprocess.Popen[str]] = {}
@@ -254,7 +254,7 @@ def start_session(data: dict[str, Any]) -> Response:
     known = _PORTS.get(document, {"command"} if document == _COMMAND else set())
     if given.keys() - known:
         refused = error_response_json(
-            "InvalidParameters", f"Parameters {sorted(given)} are not those of {document}.", 400
+            "InvalidParameters", f"Parameters {sorted(given)} are not parameters of {document}.", 400
         )
         return refused
     properties = {"host": "127.0.0.1", **given, "type": "LocalPortForwarding"} if document in _PORTS else {}

@@ -74,7 +74,7 @@ class LocalKubernetes:
             token_webhook: URL that verifies bearer tokens (`sandbox.kubernetes.eks.webhook_url`); None: no EKS tokens.
             run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
                 they run until their annotations end them (see `kwok_config.py`).
-            job_environment: additional environment variables of commands in pods (`PATH`, ...).
+            job_environment: additional variables of commands in pods (`PATH`, ...).
             volcano: whether Volcano runs, which jobs of TorchX need. It must be built: `build.VOLCANO.built`.
             admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
                 later.
@@ -155,7 +155,7 @@ class LocalKubernetes:
         return {name: Started(*who) for name, who in self._state["daemons"].items()}
 
     def api(self, token: str | None = None) -> Api:
-        """A client: the administrator's, or that of the bearer token."""
+        """A client: the administrator's, or the bearer token's."""
         return self._admin if token is None else Api(self.endpoint, self._authority, token=token)
 
     @functools.cached_property
@@ -294,7 +294,7 @@ class LocalKubernetes:
     # --- lifecycle ---
 
     def stop(self, wipe: bool = False) -> None:
-        """Stop all its processes, including those of pods. Safe to call twice.
+        """Stop all its processes, including pods'. Safe to call twice.
 
         Args:
             wipe: also remove the directory.

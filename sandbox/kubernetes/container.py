@@ -5,7 +5,7 @@ with the pod's volumes mounted. It is not visible outside, and changes nothing o
 not exist here exists only in the view.
 
 Where the sandbox runs as root, the command has the user, the group and the capabilities of the pod, and a root that is
-only read if the pod says so. Elsewhere it has those of whoever started the sandbox.
+only read if the pod says so. Elsewhere it has the rights of whoever started the sandbox.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ PYTHONPATH={place}/training exec python3 -m fakes.{module} "$@"
 
 
 def environment(aws: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment variables of commands in pods.
+    """Variables of commands in pods.
 
     Args:
         aws: variables of the local AWS, for jobs that download data (`LocalAws.variables`).

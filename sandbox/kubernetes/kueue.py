@@ -47,7 +47,7 @@ def releases() -> list[charts.Release]:
 
 
 def trainer() -> charts.Release:
-    """Kubeflow Trainer, which users install by themselves, on the JobSet that is there."""
+    """Kubeflow Trainer, which users install themselves, on the installed JobSet."""
     version = build.version("github.com/kubeflow/trainer/v2")
     values = {"jobset": {"install": False}}
     return charts.Release("trainer", "kubeflow-trainer", "", version, "kubeflow-system", values)

@@ -19,7 +19,7 @@ CSI_DRIVERS = ("fsx.csi.aws.com", "efs.csi.aws.com")
 OWN_STATUS = "sandbox/own-status"
 """Annotation of a node whose status stays as it is written, for example not Ready; of others it becomes Ready again at once."""
 SYSTEM_TYPE = SystemNodes().instance_type
-"""Of system nodes whose type is not given, or is not known."""
+"""Size of system nodes whose type is not given, or is not known."""
 _UNKNOWN_MAX_PODS = 110
 
 

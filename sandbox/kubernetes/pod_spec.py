@@ -33,7 +33,7 @@ class Mount:
 
 
 def address(namespace: str, pod: str) -> str:
-    """A loopback address for the pod: pods share this machine, also with those of other clusters, and may use the same port."""
+    """A loopback address for the pod: pods share this machine, also with other clusters' pods, and may use the same port."""
     digest = hashlib.sha256(f"{os.getpid()}/{namespace}/{pod}".encode()).digest()
     return f"127.{1 + digest[0] % 250}.{digest[1]}.{1 + digest[2] % 250}"
 

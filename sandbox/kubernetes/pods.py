@@ -3,8 +3,8 @@
 For every pod on a node: a file for each container's output, and the objects (Logs, Exec, PortForward of
 kwok.x-k8s.io) with which kwok serves `kubectl logs`, `exec` and `port-forward`. kwok's limits: it reads
 files in the kubelet's format (`logs.LogWriter`); commands run on this machine, outside the container's view of the
-file system, with the container's environment, and TRN_SHARED_ROOT/efs for its /efs; ports are those of the pod's loopback address
-if the pod names them, else those of `kwok_config.OPEN_PORTS` of this machine's.
+file system, with the container's environment, and TRN_SHARED_ROOT/efs for its /efs; ports are on the pod's loopback address
+if the pod names them, else `kwok_config.OPEN_PORTS` of this machine.
 
 With `--run`, the containers of Volcano's pods, and of pods with `kwok_config.RUN_LABEL`, run as processes of this
 machine, with their volumes mounted (see `container.py`), and the pod's phase reports their result.

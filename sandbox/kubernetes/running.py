@@ -56,7 +56,7 @@ def _unshare() -> list[str]:
 
 
 _AS_FIRST = ("--pid",)
-"""Options of `unshare` with which the first child of the command is the first process of a namespace of its own, as in a container."""
+"""Options of `unshare` with which the first child of the command is the first process of its own namespace, as in a container."""
 
 
 @functools.cache

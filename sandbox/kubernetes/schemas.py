@@ -1,6 +1,6 @@
 """Validates objects without an API server: Kubernetes' official schemas, and the definitions of JobSet and Volcano.
 
-Both definitions are those of the modules that `build` has compiled. Before that, of their objects only the Jobs in a JobSet are checked.
+Both definitions come from the modules that `build` has compiled. Before that, only the Jobs in a JobSet are checked.
 Unlike an API server it does not check Kueue's objects, defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
 """

@@ -2,7 +2,7 @@
 
 `PclusterValidator` keeps a process of the environment `.venvs/pcluster` running (importing pcluster takes seconds) and
 sends it requests. The validators look up subnets, keys, buckets, file systems and reservations in the AWS that the
-environment variables select; `sandbox.pcluster_validator.seed` creates such resources for a test.
+variables select; `sandbox.pcluster_validator.seed` creates such resources for a test.
 
 The validators use the same emulator that the stacks are deployed into, because they must see the network
 that a stack created. ministack is its base; what it lacks (instance types, offerings, official images, capacity

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 _DATE = "2026-09-08"
-"""Of the release that is installed (PyPI)."""
+"""The schema of the installed release (PyPI)."""
 
 
 def document() -> dict[str, Any]:

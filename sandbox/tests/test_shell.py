@@ -166,8 +166,8 @@ def test_a_region_is_not_changed_under_a_running_one(local_aws: LocalAws, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--region", "x y"], "--region is 'x y', which is no region of AWS. Give one such as us-west-2\n"),
-        (["--dir", "{file}"], "{file}/tmp: Not a directory. Give a folder of your own with --dir\n"),
+        (["--region", "x y"], "--region is 'x y', which is not a region of AWS. Give one such as us-west-2\n"),
+        (["--dir", "{file}"], "{file}/tmp: Not a directory. Give your own folder with --dir\n"),
     ],
 )
 def test_a_start_that_cannot_be(

@@ -76,7 +76,7 @@ SHAPE = [
     (
         f"eks: {{node_groups: [{{user_data: '#!/bin/sh # {'ä' * 6000}'}}]}}  # <-",
         "eks.node_groups[0].user_data",
-        "it has 12,012 bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
+        "it has 12,012 bytes in UTF-8, and EC2 accepts 12,000 in addition to the stack's own user data",
     ),
 ]
 NOTICES = [

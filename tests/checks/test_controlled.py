@@ -55,7 +55,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("SlurmQueues.cpu.cpu.InstanceType", "c7g.2xlarge", "error", "choose an x86_64 type"),
     ("SlurmQueues.cpu.cpu", SEVERAL, "warning", "use pcluster.cpu_queue.instance_type"),
     ("SlurmQueues.cpu.cpu", ARM, "error", "choose an x86_64 type"),
-    ("SlurmQueues.cpu.cpu.Instances", SEVERAL["Instances"], "error", "add InstanceType: null beside it"),
+    ("SlurmQueues.cpu.cpu.Instances", SEVERAL["Instances"], "error", "add InstanceType: null next to it"),
     ("Pools.login.Count", 0, "", ""),
 ]  # fmt: skip
 

@@ -98,7 +98,7 @@ ROWS: dict[str, dict[str, Refused | No]] = {
         "eks": Refused({"eks": {"job_networks": ["169.254.169.254/32"]}}, "where its credentials are"),
     },
     "packages without encryption": everywhere(repository, "pip", "http://10.0.0.1/simple", "no signature"),
-    "a password in an address": everywhere(repository, "apt", "https://me@mirror.example.com/apt", "the password would stand"),
+    "a password in an address": everywhere(repository, "apt", "https://me@mirror.example.com/apt", "the password would be"),
     "the metadata of nodes": {
         "slurm": override("pcluster", {"Imds": {"ImdsSupport": "v1.0"}}, "can get its credentials"),
         **SLURM_ALONE,

@@ -51,7 +51,7 @@ REFUSED = [
     ('A="secret" secret\n', "line 1: the value of A has a quote"),
     ("A=secret\nB=${A}\n", "line 2: B has ${...}, which nothing replaces here. Write the value itself; in single quotes, ${ is part of it"),
     ('B="x${A:-secret}"\n', "line 1: B has ${...}"),
-    ("NOT_SET\n", "line 1 has a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"),
+    ("NOT_SET\n", "line 1 has a name without a value, and your shell does not set it. Write NAME=VALUE, or set it"),
     ("A=1\nhf_secret\n", "line 2 has a name without a value"),
     ("A=1\nexport hf_secret # of the hub\n", "line 2 has a name without a value"),
     (b"A=\xff\n", "is not text. Save it as UTF-8"),

@@ -88,7 +88,7 @@ def test_deploys_submits_follows_and_removes(
 
 
 def test_nothing_is_deployed_for_a_limit_behind_two_dashes(folder: Path, ended: list[Any]) -> None:
-    with pytest.raises(JobError, match=r"^--max-usd stands behind --"):
+    with pytest.raises(JobError, match=r"^--max-usd is after --"):
         run("job.sh", "--", "x", "0", "--max-usd", "3")
     assert not (folder / "called").exists()
     assert run("--yes", "job.sh", "--", "x", "0", "--max-usd", "3") == 0

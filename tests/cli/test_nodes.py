@@ -79,7 +79,7 @@ def test_a_node_has_a_job_that_is_suspended_or_has_a_name_of_several_words(slurm
             "there is no node 'compute1-dy-trn-99'. Did you mean compute1-",
         ),
         (["shell"], "cluster.json", "session-manager-plugin is not installed"),
-        (["shell", "login", "--node", "1"], "cluster.json", "login is no job: leave out --node"),
+        (["shell", "login", "--node", "1"], "cluster.json", "login is not a job: leave out --node"),
         (["nodes"], "eks.json", "has no head node. Remove --local"),
     ],
 )

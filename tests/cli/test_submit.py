@@ -157,7 +157,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
             assert plan(job, on).job is job
 
 
-BEHIND = table(__file__, "options behind --")
+BEHIND = table(__file__, "options after --")
 
 
 @pytest.mark.parametrize("case", BEHIND, ids=lambda case: case["line"])
@@ -172,14 +172,12 @@ def test_an_option_of_trn_behind_two_dashes(
     if "refused" in case:
         monkeypatch.setattr(submit, "backend", lambda *_: Jobs())
         monkeypatch.setattr(submit, "planned", lambda *_: None)
-        with pytest.raises(
-            JobError, match=f"^{case['refused']} stands behind --, so your script gets it.*or give --yes"
-        ):
+        with pytest.raises(JobError, match=f"^{case['refused']} is after --, so your script gets it.*or give --yes"):
             app.app(["submit", *words], standalone_mode=False)
         words = ["--yes", *words]
     job, _ = made(monkeypatch, words)
     assert getattr(job, "args", ()) == tuple(words[words.index("--") + 1 :])
-    assert re.findall(r"^(--[a-z-]+) stands behind", capfd.readouterr().err, re.MULTILINE) == case.get("named", [])
+    assert re.findall(r"^(--[a-z-]+) is after", capfd.readouterr().err, re.MULTILINE) == case.get("named", [])
 
 
 @pytest.mark.parametrize("case", table(__file__, "processes"), ids=lambda case: case["line"])

@@ -105,7 +105,7 @@ def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     joined = [line for line in trn("logs", "sweep-a1").stdout.splitlines() if b"rate" in line]
     assert joined == [b"[0] 0: rate 0", b"[1] 0: rate 2", b"[2] 0: rate 4"]
     assert (
-        b"a node is that of one member. Give a member, for example sweep-a1/0"
+        b"a node belongs to one member. Give a member, for example sweep-a1/0"
         in trn("logs", "sweep-a1", "--node", "0").stderr
     )
     refused = trn("submit", "sweep.sh", "--array", "0-2", "--sweep", "lr=1,2")

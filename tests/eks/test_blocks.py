@@ -67,7 +67,7 @@ def test_a_job_that_left_is_tried_again_once_the_block_has_ended() -> None:
     assert not aside._again(notes, END.timestamp() - 1, "digest")
     assert aside._again(notes, END.timestamp(), "digest")
     [why] = reasons({"metadata": {"annotations": notes}, "spec": {"active": False}})
-    assert why == f"{TEXT}; it waits for the next one, and goes on there from its checkpoint"
+    assert why == f"{TEXT}; it waits for the next one, and continues there from its checkpoint"
 
 
 def test_a_job_that_leaves_is_not_told_twice() -> None:

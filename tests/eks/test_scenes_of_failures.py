@@ -369,7 +369,7 @@ def test_a_job_leaves_its_capacity_block_before_the_end_and_goes_on_in_the_next(
     says = f"capacity block {made} ends at {end:%Y-%m-%d %H:%M} UTC, and EKS starts no nodes in it after"
     assert says in aside(scene.workload("gang"))
     [why] = reasons(scene.workload("gang"))
-    assert why.endswith("it waits for the next one, and goes on there from its checkpoint")
+    assert why.endswith("it waits for the next one, and continues there from its checkpoint")
     scene.submit("late", 1)
     scene.asks("late")
     scene.minutes(2)

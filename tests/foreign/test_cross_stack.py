@@ -250,7 +250,7 @@ def test_a_retained_lustre_file_system_keeps_what_its_interfaces_are_in(policy: 
 
 def test_arguments_that_would_be_ignored_are_errors() -> None:
     with pytest.raises(
-        ValueError, match="Foreign/P: queue_subnets names 'tnr', which is no queue; queues are compute1"
+        ValueError, match="Foreign/P: queue_subnets names 'tnr', which is not a queue; queues are compute1"
     ):
         template(
             lambda scope: TrnPcluster(scope, "P", vpc=(v := vpc(scope)), queue_subnets={"tnr": v.private_subnets[0]})

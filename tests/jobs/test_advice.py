@@ -103,5 +103,5 @@ def test_what_has_efa(nodes: tuple[Any, ...], words: str) -> None:
 def test_no_settings_for_nodes_of_two_kinds() -> None:
     both = make_cluster(fleet("trn1.32xlarge"), fleet("trn2.48xlarge", queue="second"))
     assert advice.deploy(cases.JOBS["finetune"], both) == (
-        "No Neuron release runs it beside the other instance types. Describe trn2 nodes in an environment of their own"
+        "No Neuron release supports it together with the other instance types. Describe trn2 nodes in their own environment"
     )

@@ -98,7 +98,7 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
         with pytest.raises(UnknownJob, match=message):
             backend.status(id)
     for fields, what in (({"node": 0}, "a node"), ({"offset": 3}, "an offset"), ({"stage": "precompile"}, "the stage")):
-        with pytest.raises(JobError, match=f"is an array of 4, and {what}.* is that of one member.*{sent.id}/0"):
+        with pytest.raises(JobError, match=f"is an array of 4, and {what}.* belongs to one member.*{sent.id}/0"):
             log(backend, sent.id, **fields)
     joined = list(backend.logs(sent.id))
     assert sorted({chunk.member for chunk in joined}) == sorted({*others, "4"})

@@ -170,7 +170,7 @@ class Answers:
         (("", "python3: not found\n", 127), TransportError, "the query on the head node failed: python3: not found"),
         (("[" * 100_000, "", 0), TransportError, "the query on the head node failed: the answer cannot be read: it is no JSON"),
         (("7", "", -9), TransportError, "exit code -9"),
-        (('{"error": []}', "", 0), TransportError, "the answer cannot be read: Document.error is no object"),
+        (('{"error": []}', "", 0), TransportError, "the answer cannot be read: Document.error is not an object"),
     ],
 )  # fmt: skip
 def test_errors(result: Any, error: type[Exception], message: str) -> None:

@@ -85,7 +85,7 @@ def test_a_job_saves_before_its_block_ends_waits_and_resumes_in_the_next(ssm: Ss
     sent = backend.submit(job).id
     assert re.fullmatch(
         rf"capacity block {id} ends at \S+ \S+ UTC, its nodes from \S+ \S+ UTC; you asked for 48 h 0 min\. If it starts now it has 9 h 2\d min, "
-        r"until \S+ \S+ UTC: then it saves, waits for the next block, and goes on there",
+        r"until \S+ \S+ UTC: then it saves, waits for the next block, and continues there",
         lines[0],
     )
     assert until(lambda: "begins with []" in log(backend, sent))

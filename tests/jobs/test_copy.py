@@ -138,7 +138,7 @@ def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch:
 
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: to.plan_fetch(f"s3://{own}/none", "/efs/x"), JobError, "there is nothing at s3://.*/none"),
-        (lambda: to.plan_fetch("s3://x/none", "/efs/x"), JobError, "is no address in S3. Write s3://bucket/prefix"),
+        (lambda: to.plan_fetch("s3://x/none", "/efs/x"), JobError, "is not an address in S3. Write s3://bucket/prefix"),
         (lambda: to.plan_fetch("s3://no-such-bucket-of-ours/x", "/efs/x"), TransportError, "no-such-bucket-of-ours"),
         (lambda: to.plan_fetch(f"s3://{own}/set", "/etc/x"), JobError, "is not on a shared file system"),
         (lambda: to.plan_fetch(f"s3://{own}/set", "/efs/trn/jobs/x"), JobError, "is among the jobs' own files"),

@@ -188,7 +188,7 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
     (
         "TorchNeuron that cannot be loaded", AUTOLOAD, 1, 1,
         "ImportError: libnrt.so.1: cannot open shared object file: No such file or directory. The Python that ran has no Neuron packages, or the image "
-        "no Neuron runtime. Remove what activates another environment; in an image of your own, begin with one of Neuron's (`trn image build` has examples)",
+        "no Neuron runtime. Remove what activates another virtual environment; in your own image, begin with one of Neuron's (`trn image build` has examples)",
     ),
     (
         "a fatal line of absl", "step 1\n" + JAX, 134, 2,

@@ -46,7 +46,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     plain = slurm.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 3600"]).stdout.strip()
     refused = trn("stop", code=1)
     assert f"1 job runs or waits ({plain} of {getpass.getuser()})" in refused
-    assert "those of srun and salloc are lost" in refused
+    assert "jobs of srun and salloc are lost" in refused
     slurm.run(["scancel", plain])
     assert until(lambda: not backend.others())
     assert trn("stop") == "the fleet is STOP_REQUESTED\nthe fleet is STOPPED\n"

@@ -98,15 +98,15 @@ def test_the_dependencies_of_a_project(tmp_path: Path) -> None:
 REFUSED = [
     ("pyproject.toml", "[project", "is not a TOML file"),
     ("pyproject.toml", '[project]\nname = "x"\ndynamic = ["dependencies"]\n', "a dot (.) in it installs the project, with --workdir"),
-    ("pyproject.toml", '[project]\ndependencies = ["einops=1"]\n', "pyproject.toml line 1: einops=1 is no requirement"),
+    ("pyproject.toml", '[project]\ndependencies = ["einops=1"]\n', "pyproject.toml line 1: einops=1 is not a requirement"),
     ("pyproject.toml", "[tool.poetry]\n", "Give a uv.lock, or a requirements.txt"),
     ("pyproject.toml", '[project]\ndependencies = "einops"\n', "has no list of dependencies"),
     ("pyproject.toml", "[project]\ndependencies = []\n", "names no package"),
     ("pyproject.toml", f'{PROJECT}[tool.uv.sources]\naccelerate = {{ git = "https://h.org/a" }}\n', "says where accelerate is, and pip does not read that. Run uv lock, and give --requirements uv.lock"),
     ("uv.lock", "version = 99\n", "uv does not take"),
     ("uv.lock", "package = 1\nversion = 1\n", "uv does not take"),
-    ("poetry.lock", "", "is no requirements file"),
-    ("environment.yml", "", "is no requirements file"),
+    ("poetry.lock", "", "is not a requirements file"),
+    ("environment.yml", "", "is not a requirements file"),
 ]  # fmt: skip
 
 

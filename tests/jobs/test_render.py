@@ -50,7 +50,7 @@ def test_a_plan_is_printed_and_stored() -> None:
     assert rendered.describe() == [
         "16 nodes of trn1.32xlarge in queue compute1, 32 NeuronCores each",
         "global batch size 65536 = 16 sequences x 8 accumulation steps x 512 data-parallel",
-        "packages of its own, on top of Neuron SDK 2.28.1 with Python 3.12: h5py==3.15.1, huggingface-hub==0.24.5, requests==2.31.0, "
+        "own packages, on top of Neuron SDK 2.28.1 with Python 3.12: h5py==3.15.1, huggingface-hub==0.24.5, requests==2.31.0, "
         "tensorboard==2.21.0, transformers==4.44.0 (installed once in /efs, about 160 MB)",
         "prepare runs on one c5.2xlarge of queue cpu (0.34 USD an hour), unless nothing must be fetched",
     ]

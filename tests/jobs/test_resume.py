@@ -32,7 +32,7 @@ from trainium_cdk.runner.spec import Place
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (lambda: Nccom(resume_from="/efs/run7"), "nccom goes on from no checkpoint: it writes none. Remove --resume-from"),
+        (lambda: Nccom(resume_from="/efs/run7"), "nccom cannot continue from a checkpoint: it writes none. Remove --resume-from"),
         (lambda: BertLarge(resume_from="/data/run7"), "/data/run7, which is on no shared file system of TrnPclusterStack (/efs)"),
         (lambda: BertLarge(resume_from="a-1", after="a-1"), "a-1 is given as --after and as --resume-from. Submit this job when"),
         (lambda: BertLarge(resume_from="s3://b/x/run7"), "resume_from is 's3://b/x/run7': it is read from the cluster, not from S3. Copy it: trn cp s3://b/x/run7 cluster:/efs/run7. Then give /efs/run7"),

@@ -310,8 +310,8 @@ def test_forward_in_a_pipe(running: tuple[SlurmBackend, str], slurm: LocalSlurm,
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert f"of node 1 of {id} (its path is shown on a terminal only). Ctrl-C ends the tunnel; the job goes on" in err
-    assert err.endswith(f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}\n")
+    assert f"of node 1 of {id} (its path is shown on a terminal only). Ctrl-C ends the tunnel; the job continues" in err
+    assert err.endswith(f"the tunnel has ended; {id} still runs. To end it: trn cancel {id}\n")
     assert "s3cret" not in url + err
     assert jobs.status(id).state == "RUNNING"
     wrong = completed([*trn, "8888:0", *options], env=env)

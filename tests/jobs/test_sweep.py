@@ -56,7 +56,7 @@ def test_a_sweep_from_python(given: Any, rows: Any) -> None:
         (7, {}, "no names with values"),
         ({"lr": "12"}, {}, "lr has no values"),
         ({"lr": []}, {}, "lr has no values"),
-        ({"lr": [float("nan")]}, {}, "lr is nan, which is no number"),
+        ({"lr": [float("nan")]}, {}, "lr is nan, which is not a number"),
         ({"lr": ["x" * 1001]}, {}, "lr has 1,001 characters"),
         ({"a": range(40), "b": range(26)}, {}, "sweep has 1,040 members; 1,000 are the maximum"),
         ({"a": range(2)}, {"array": "0-3"}, "sweep and array are both given.*Remove --array"),

@@ -164,7 +164,7 @@ def test_what_pods_tell_of_a_job_that_does_not_go_on(
         assert function.notice(found[0]) == (
             "a-1: needs attention (RUNNING) on trn-eks",
             "a-1 on trn-eks: needs attention (RUNNING)\nuser: ada\nqueue: trn\n"
-            "reason: it hangs, its loss is no number, or most of its budget is used\nMore: trn status a-1\n",
+            "reason: it hangs, its loss is not a number, or most of its budget is used\nMore: trn status a-1\n",
         )
 
 

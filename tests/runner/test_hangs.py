@@ -112,7 +112,7 @@ def test_what_is_only_told(jobs: Jobs) -> None:
     sent = train(jobs, FAULT="nan", AT="12", STEPS="24")
     found = now(sent, "nan")
     assert f"The newest checkpoint from before is {sent.folder}/output/step-10" in found.evidence
-    assert found.evidence.startswith("the loss is no number since step 12, in ")
+    assert found.evidence.startswith("the loss is not a number since step 12, in ")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED")
     assert set(kinds(sent)) == {"nan"}
 
@@ -123,7 +123,7 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jo
     assert (sent.ended().code, sent.left()) == (66, "FAILED")
     failed = records.failure(sent.folder, "train")
     assert failed is not None
-    count = re.match(r"the loss is no number since step 12, in (\d+) steps told\.", failed.last)
+    count = re.match(r"the loss is not a number since step 12, in (\d+) reported steps\.", failed.last)
     assert count
     assert int(count[1]) >= health.NANS
     assert failed.last.endswith(f"The newest checkpoint from before is {sent.folder}/output/step-10")
@@ -145,7 +145,7 @@ def test_a_node_that_tells_no_step_while_others_go_on(jobs: Jobs) -> None:
     found = now(sent, "straggler")
     assert found.node == 1
     assert re.fullmatch(
-        r"no step for \d.* s, while others go on: node 1 at step 23, last line: step 23/160 .*", found.evidence
+        r"no step for \d.* s, while others continue: node 1 at step 23, last line: step 23/160 .*", found.evidence
     )
     assert found.text.startswith("has a straggler since 20")
     ends_as_it_would(sent)

@@ -144,7 +144,7 @@ def test_two_jobs_at_the_same_time_make_one_environment(site: Site) -> None:
     running = [cluster.start(folder) for folder in folders]
     outputs = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], outputs
-    assert sum("making environment" in output for output in outputs) == 1
+    assert sum("installing packages as" in output for output in outputs) == 1
     assert len(set(map(cluster.environment, folders))) == 1
 
 
@@ -255,7 +255,7 @@ def test_what_is_missing_is_refused_before_anything_is_installed(made: str, mess
         code, output = cluster.prepare(cluster.write(steps(job, on("eks")), files=SENT), mode)
         if mode == "check" and made == "image":
             continue  # the sources come first
-        assert (code, "making environment" in output) == (64, False), output
+        assert (code, "installing packages as" in output) == (64, False), output
         assert message in output
 
 

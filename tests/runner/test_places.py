@@ -146,7 +146,7 @@ def test_a_member_is_a_run_of_its_own_and_compiling_is_none() -> None:
             NodeEnvironment(venv="~nobody-at-all/x", venv_required=True),
             "its virtual environment was not found on this node",
         ),
-        (NodeEnvironment(packages=True), "the environment of this job's packages was removed. Submit the job again"),
+        (NodeEnvironment(packages=True), "this job's packages were removed. Submit the job again"),
     ],
 )
 def test_an_environment_that_is_missing(environment: NodeEnvironment, message: str) -> None:

@@ -154,5 +154,5 @@ def test_marks_are_of_a_run_and_a_stage(job: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a.b"])
 def test_a_stages_name_is_no_path(name: str, job: Path) -> None:
-    with pytest.raises(ValueError, match="is no stage's name"):
+    with pytest.raises(ValueError, match="is not a stage's name"):
         records.state(job, name)

@@ -155,7 +155,8 @@ def test_a_mistyped_reference_is_refused_before_anything_is_sent(reference: str,
         assert Script(**fields).prepares, "that it may be read shows before nodes are asked for"
         return
     with pytest.raises(
-        JobError, match=r"is no reference to a secret\. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
+        JobError,
+        match=r"is not a reference to a secret\. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME",
     ):
         Script(**fields)
 

@@ -43,9 +43,12 @@ def test_a_job_returns_from_json(job: JobSpec) -> None:
             {"id": "a", "kind": "k", "stages": [{"name": "train", "nodes": True}]},
             r"JobSpec.stages\[0\].nodes is 'True'",
         ),
-        ({"id": "a", "kind": "k", "stages": [{"name": "t", "program": {"words": [{}], "folder": ""}}]}, "is no word"),
-        ({"id": "a", "kind": "k", "stages": [], "files": {"x": "%"}}, "JobSpec.files.x is no base64"),
-        ([], "JobSpec is no object"),
+        (
+            {"id": "a", "kind": "k", "stages": [{"name": "t", "program": {"words": [{}], "folder": ""}}]},
+            "is not a word",
+        ),
+        ({"id": "a", "kind": "k", "stages": [], "files": {"x": "%"}}, "JobSpec.files.x is not base64"),
+        ([], "JobSpec is not an object"),
     ],
 )
 def test_what_is_no_job(value: object, message: str) -> None:

@@ -211,7 +211,7 @@ def test_a_request_that_is_told_to_end_finishes_the_job_that_it_has_begun(head: 
     made = [job(f"told-{i}") for i in range(3)]
     sent = head.submit(*made, env=told)
     assert not sent[0].existing
-    assert [one.error for one in sent[1:]] == [Error("later", "it was told to end by signal 15")] * 2
+    assert [one.error for one in sent[1:]] == [Error("later", "it got signal 15, which ends it")] * 2
     assert [one.existing for one in head.submit(*made)] == [True, False, False]
 
 

@@ -59,7 +59,7 @@ def test_what_no_job_has_used_is_removed(here: Here, capsys: pytest.CaptureFixtu
     job(here, "old", trained=31)
     remove_unused(here)
     assert there(here) == [f".{'f' * 12}.x", "f" * 12, "of-a-person"]
-    assert capsys.readouterr().err == f"trn: removed environment {NAME} (7 MB), which no job has used for 30 days\n"
+    assert capsys.readouterr().err == f"trn: removed the packages {NAME} (7 MB), which no job has used for 30 days\n"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """What users feel, as ratios within one run, so that a slower machine passes: `make bench`. The exit code is 1 above a limit. With the word `goodput`:
 the folder `goodput` alone.
 
-How many requests to AWS a command makes; what a synthesis takes beside a naive stack of the same parts; what commands take with 2,000 jobs
-in the queue, beside an empty one; the memory of the function that supplies EKS nodes, beside its limit.
+How many requests to AWS a command makes; what a synthesis takes, compared with a naive stack of the same parts; what commands take with 2,000 jobs
+in the queue, compared with an empty one; the memory of the function that supplies EKS nodes, compared with its limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cpu(command: list[str], env: Mapping[str, str]) -> float:
 def ratio(
     command: list[str], floor: list[str], env: Mapping[str, str], of_floor: Mapping[str, str] | None = None
 ) -> float:
-    """The median of interleaved runs, each beside one of the floor, after one that fills caches."""
+    """The median of interleaved runs, each next to one of the floor, after one that fills caches."""
     pairs = [(cpu(command, env), cpu(floor, of_floor or env)) for _ in range(RUNS + 1)]
     return statistics.median(mine / theirs for mine, theirs in pairs[1:])
 

@@ -57,7 +57,7 @@ ANSWERS = {
     "status": _STATUS,
     "submit": [to_json(Outcome({"train": "7"}))],
 }
-"""Of the runner, by the command that asks."""
+"""The runner's answers, by the command that asks."""
 
 
 def outputs() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Memory of the function that supplies EKS nodes in a large cluster.
 
-Its own code and HTTP client, in a process of its own with boto3 and the clients that it makes, against a server with 500 nodes in 50
+Its own code and HTTP client, in its own process with boto3 and the clients that it makes, against a server with 500 nodes in 50
 groups, 6,000 pods, 100 live jobs and 1,000 that wait, each of them with a request for nodes: in a cluster only those have one for which
 Kueue holds quota. The objects have the size of real ones, with a third of it for who has set which field. AWS answers at once.
 """
@@ -184,7 +184,7 @@ def serve(port: Any) -> None:
 
 
 def run() -> dict[str, float]:
-    """The figures of a run in a process of its own."""
+    """The figures of a run in its own process."""
     mine, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=[theirs], daemon=True)
     server.start()

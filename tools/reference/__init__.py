@@ -1,1 +1,1 @@
-"""The pages of the site that are made from the code, and all others beside them: `make docs`."""
+"""The pages of the site that are made from the code, and all others with them: `make docs`."""

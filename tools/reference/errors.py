@@ -41,7 +41,7 @@ def page() -> str:
     return f"""{WITHOUT_CONTENTS}# Errors
 
 Search for the words that you see, on this page or in the box above. Each heading is a message.
-[Messages about the environment file](messages.md) have a page of their own.
+[Messages about the environment file](messages.md) have their own page.
 Ask `trn status JOB` why a job waits or failed. Ask `trn why STACK` why a deployment failed.
 
 ## What `trn` says of a failure

@@ -1,5 +1,5 @@
 """A stack as a flowchart of Mermaid, from its template: machines, storage, services, and where data flows. What is not known is not drawn.
-`python -m tools.reference.graph TEMPLATE...` prints that of a template in JSON (`cdk synth` writes them to cdk.out)."""
+`python -m tools.reference.graph TEMPLATE...` prints the graph of a template in JSON (`cdk synth` writes them to cdk.out)."""
 
 from __future__ import annotations
 

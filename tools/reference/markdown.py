@@ -36,7 +36,7 @@ def plain(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """A message as a heading; a long one is cut there, and stands below it as it is printed."""
+    """A message as a heading; a long one is cut there, and follows as it is printed."""
     text = " ".join(text.split())
     short = textwrap.shorten(text, 100, placeholder=" ...", break_on_hyphens=False)
     return f"### {plain(short)}\n" + (f"\n{code(text)}\n" if short != text else "")

@@ -1,4 +1,4 @@
-"""Custom resources: what CloudFormation cannot do itself. One function serves those of a stack (`trainium_cdk.deployment`)."""
+"""Custom resources: what CloudFormation cannot do itself. One function serves all of a stack (`trainium_cdk.deployment`)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from trainium_cdk import checks, engines, settings
 def default_environment(scope: Construct, engine: str, env: cdk.Environment | None) -> settings.Environment:
     """The defaults of one engine, in the region of the stack.
 
-    A stack without a region is deployed to that of the CDK's command line, which passes it in CDK_DEFAULT_REGION. Without that
+    A stack without a region is deployed to the region of the CDK's command line, which passes it in CDK_DEFAULT_REGION. Without that
     either, the region is us-east-1.
 
     Args:

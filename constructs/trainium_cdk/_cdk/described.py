@@ -31,7 +31,7 @@ class Described:
     Attributes:
         construct: whose arguments they are.
         arguments: where an environment has them -> the argument, or nothing for several together. Problems of other keys are ignored, but
-            not those of the region.
+            not the region's.
         engine: problems of other engines are ignored. Default: none is.
     """
 
@@ -133,7 +133,7 @@ def describe_slurm(
         arguments: of the construct, by name, in place of parts of the cluster: the part's key, and the value; None for the cluster's own.
         mounts: where each kind of file system is mounted.
         catalog: has the instance types of the queues.
-        required: rules without which the cluster cannot be built, beside a known instance type.
+        required: rules without which the cluster cannot be built, in addition to a known instance type.
         rules: whose problems are registered.
         changes: of the cluster, by key.
 

@@ -16,7 +16,7 @@ from trainium_cdk.outputs.contract import CODE, JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
 PULL_THROUGH = ("ecr:BatchImportUpstreamImage", "ecr:CreateRepository")
-"""Permissions for the first pull through an ECR pull-through cache, beside those to pull (ECR user guide, pull-through-cache-iam, 2026-11)."""
+"""Permissions for the first pull through an ECR pull-through cache, in addition to pulling (ECR user guide, pull-through-cache-iam, 2026-11)."""
 
 
 def allow(
@@ -84,7 +84,7 @@ def job_file_statements(
 
 def code_stays(bucket: s3.IBucket) -> iam.PolicyStatement:
     """No job writes or deletes what others send of their workdirs, whatever else its role may do in the bucket: a submission does not send
-    again what is there."""
+    again what S3 has."""
     return iam.PolicyStatement(
         sid="CodeStays",
         effect=iam.Effect.DENY,

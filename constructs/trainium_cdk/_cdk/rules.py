@@ -62,7 +62,7 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def likely_regions(catalog: Catalog, nodes: Iterable[NodeSettings]) -> list[str]:
-    """Regions that nodes in a stack of any region may be for: those of their reservations, then those that offer all of their types."""
+    """Regions that nodes in a stack of any region may be for: their reservations' regions, then regions that offer all of their types."""
     nodes = list(nodes)
     offered = [set(catalog.regions_of(each.instance_type)) for each in nodes if each.instance_type in catalog.instances]
     named = [region for each in nodes if (region := group_region(each.reservation))]

@@ -13,7 +13,7 @@ from trainium_cdk._cdk.groups import ClosedGroup, https_out
 
 
 def functions_of(stack: Stack) -> list[tuple[functions.CfnFunction, iam.IRole]]:
-    """Every function of a stack that has a role of the CDK's, without those of nested stacks."""
+    """Every function of a stack that has a role of the CDK's, without nested stacks'."""
     at = stack.node.path
     return [
         (l1(node, functions.CfnFunction), node.role)

@@ -1,4 +1,4 @@
-"""Constructs of which a stack has at most one, shared by everything in it that needs it."""
+"""Constructs that a stack has at most once, shared by everything in it that needs it."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, nodes: boo
 
     Args:
         selection: Default: the private subnets; isolated ones if there are none.
-        nodes: Whether nodes or functions are for them, which must reach AWS. Of isolated ones by default, a warning says so.
+        nodes: Whether nodes or functions are for them, which must reach AWS. If they are isolated by default, a warning says so.
 
-    Before the CDK's command line has looked up a VPC (`ec2.Vpc.from_lookup`), any of its subnets stand in for those of a selection that
+    Before the CDK's command line has looked up a VPC (`ec2.Vpc.from_lookup`), any of its subnets stand in for the subnets of a selection that
     is empty: a synthesis that fails would end before the lookup.
 
     Raises:
@@ -110,11 +110,11 @@ def queue_subnets(
     given: Mapping[str, ec2.ISubnet],
     cpu: str | None,
 ) -> dict[str, str]:
-    """The subnet id of each queue of a Slurm cluster: that of the given subnet, else of one that offers its instance types. That of the
+    """The subnet id of each queue of a Slurm cluster: the given subnet, else one that offers its instance types. That of the
     CPU queue (`cpu`, its name) is the first, if none is given.
 
     Raises:
-        ValueError: `given` names something that is no queue, or a queue names a zone, which is not known of a subnet.
+        ValueError: `given` names something that is not a queue, or a queue names a zone, which is not known of a subnet.
     """
     if placed := next((queue for queue in queues if queue.zone_id and queue.name not in given), None):
         raise ValueError(
@@ -124,7 +124,7 @@ def queue_subnets(
     known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(
-            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {', '.join(known)}"
+            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is not a queue; queues are {', '.join(known)}"
         )
     found = {}
     for queue in queues:

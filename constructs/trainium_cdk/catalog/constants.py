@@ -6,7 +6,7 @@ Fetches = Literal["files", "builds", "models"]
 """Work of a job's `prepare` that needs memory: it fetches files, builds packages, or downloads models from Hugging Face."""
 GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 """Services of `network.interface_endpoints` that get a gateway endpoint: it is free, and their interface endpoint has no private DNS
-(VPC user guide, gateway endpoints, 2026-11). S3 has a setting of its own."""
+(VPC user guide, gateway endpoints, 2026-11). S3 has its own setting."""
 AWS_BUCKETS = (
     "prod-{region}-starport-layer-bucket",  # layers of images in ECR
     "al2023-repos-{region}-de612dc2",
@@ -37,4 +37,4 @@ HOURS_OF_A_MONTH = 730
 """Hours of a month on AWS's pricing pages and in its calculator (2026-11)."""
 ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"
 """Neuron documents it for MPI jobs and, as a beta, for its own Kubernetes operator, not for torchrun jobs (2026-11). So they do not get the
-environment variables for it."""
+variables for it."""

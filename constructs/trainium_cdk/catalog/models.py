@@ -24,7 +24,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def within(version: str, first: str, before: str) -> bool:
-    """Return whether a version is from `first` on, and before `before`. An empty end is open."""
+    """Return whether a version is `first` or later, and before `before`. An empty end is open."""
     at = numbers(version)
     return (not first or at >= numbers(first)) and (not before or at < numbers(before))
 
@@ -299,7 +299,7 @@ class ParallelClusterFacts(Fact):
     reserved_mount_dirs: tuple[str, ...]
     reserved_tag_prefixes: tuple[str, ...]
     attachable_policies: tuple[str, ...] = Field(
-        description="AWS's policies that the provider's role may attach to nodes, beside the account's named parallelcluster*"
+        description="AWS's policies that the provider's role may attach to nodes, in addition to the account's named parallelcluster*"
     )
     denied_slurm_settings: tuple[str, ...] = Field(description="slurm.conf parameters that it sets itself, lower case")
     denied_slurm_settings_with_accounting: tuple[str, ...]
@@ -310,7 +310,7 @@ class ParallelClusterFacts(Fact):
     endpoints_with_login_nodes: tuple[str, ...]
 
     def root_volume_gib(self, version: str | None = None) -> int:
-        """Size of the official images' root volume, GiB. For an unknown version, that of the newest known one."""
+        """Size of the official images' root volume, GiB. For an unknown version, the newest known one's."""
         known = self.releases.get(version or self.default)
         return (known or self.releases[max(self.releases, key=numbers)]).root_volume_gib
 

@@ -119,7 +119,7 @@ class PodFacts(Fact):
         return tuple(pod for pod in self.pods if pod.nodes in where and set(pod.of) <= set(parts))
 
     def allocatable(self, machine: Machine, *, hugepages: int = 0) -> Room:
-        """Return the room that a node has for pods.
+        """Return how much CPU and memory of a node pods can use.
 
         Args:
             hugepages: MiB that the node keeps as huge pages, which are not counted as memory.

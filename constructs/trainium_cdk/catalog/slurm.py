@@ -1,4 +1,4 @@
-"""The parameters that slurm.conf may have and their values, for each Slurm release that can be deployed, and for that of the sandbox.
+"""The parameters that slurm.conf may have and their values, for each Slurm release that can be deployed, and for the sandbox's.
 
 Slurm stops at a name that it does not know, at a value of another type, and at most words that it does not know: the controller and all
 commands then end with "fatal: Unable to process configuration file". Other words it ignores.
@@ -99,7 +99,7 @@ def check_line(release: str, line: Mapping[str, Any], of: Line | None = None) ->
 def check_together(
     release: str, settings: Mapping[str, Any], line: Mapping[str, Any], of: Line | None = None, *, accounting: bool
 ) -> Iterator[Wrong]:
-    """Find values that Slurm does not take in a line: beside others, without accounting, or without a file.
+    """Find values that Slurm does not take in a line: with other values, without accounting, or without a file.
 
     Args:
         settings: all parameters of the cluster.

@@ -14,7 +14,7 @@ class SourceTree(NamedTuple):
     """A git repository at one commit.
 
     Attributes:
-        ref_variable: environment variable on the nodes that overrides the commit with another ref.
+        ref_variable: variable on the nodes that overrides the commit with another ref.
     """
 
     url: str

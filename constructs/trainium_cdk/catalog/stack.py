@@ -66,7 +66,7 @@ class Stack:
         system: str,
         version: str | None = None,
     ) -> "Stack":
-        """Slurm nodes: the driver and the runtime are both those of the release.
+        """Slurm nodes: the driver and the runtime are both the release's.
 
         Raises:
             UnknownCatalogEntry: the release is not in the catalogue.
@@ -87,12 +87,12 @@ class Stack:
         image: str | None = None,
         custom_ami: bool = False,
     ) -> "Stack":
-        """EKS nodes: the driver is that of the node image, or the release's where nodes install it; the runtime is that of the
+        """EKS nodes: the driver is the node image's, or the release's where nodes install it; the runtime is the
         container image.
 
         Args:
             ami: None = the newest known image whose driver is compatible; if there is none, nodes install the release's driver,
-                unless it is older than that of every known image: then EKS's newest image is used, with its driver.
+                unless it is older than every known image's: then EKS's newest image is used, with its driver.
             image: container image. If it is not given, or its runtime is not known, the release's runtime is assumed.
             custom_ami: the nodes use the user's own image, whose driver is not known.
 
@@ -300,7 +300,7 @@ def best_ami(catalog: Catalog, *, release: str, version: str) -> str | None:
 def boot_driver(catalog: Catalog, *, release: str, version: str) -> str | None:
     """The driver that EKS nodes install when they start: the release's, where no known node image has a compatible one.
 
-    None: an image has one, or the release's driver is older than that of every known image, so that it may not build on them.
+    None: an image has one, or the release's driver is older than every known image's, so that it may not build on them.
     """
     wanted, newest = catalog.release(release).dkms, _newest_driver(catalog)
     older = newest is not None and numbers(wanted) < numbers(newest)

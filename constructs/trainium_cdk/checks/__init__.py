@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     *eks_pods.RULES,
     *pcs.RULES,
 )
-"""Every rule, in the order in which problems are reported: those for any cluster, then those of each engine."""
+"""Every rule, in the order in which problems are reported: first for any cluster, then for each engine."""
 
 
 def check(env: Environment, *names: str) -> list[Problem]:

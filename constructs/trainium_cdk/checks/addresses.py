@@ -91,7 +91,7 @@ def subnet_outside_vpc(env: Environment) -> Iterator[Problem]:
 
 @dataclass
 class _Subnet:
-    """The use of addresses in one subnet. always: those of nodes that always run."""
+    """The use of addresses in one subnet. always: addresses of nodes that always run."""
 
     size: int
     text: str
@@ -128,7 +128,7 @@ def _too_many(cluster: Inventory, zone: str, subnet: _Subnet) -> Problem:
     level, when = (error, "") if subnet.always > subnet.usable else (warning, " if all run at once")
     return level(
         subnet.at,
-        f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS reserves {RESERVED}), "
+        f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}; AWS reserves {RESERVED} of them), "
         f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}{when}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
         value=subnet.text,

@@ -100,15 +100,15 @@ def wide_policy(key: KeyPath, arn: str) -> Iterator[Problem]:
     elif _READS_ACCOUNT.search(arn):
         what, fix = (
             "access to all data or secrets of the account",
-            "give a policy of your own that allows only what the jobs need",
+            "give your own policy that allows only what the jobs need",
         )
     elif _S3.search(arn):
         what = "full access to every bucket of the account"
-        fix = "copy with `trn cp`, which needs no policy; or name a policy of your own with the buckets that jobs need"
+        fix = "copy with `trn cp`, which needs no policy; or name your own policy with the buckets that jobs need"
         if key[0] != "pcs":
             fix += ", or Iam.S3Access with BucketName in pcluster.overrides"
     elif _FULL.search(arn):
-        what, fix = "full access to that service", "give a policy of your own that allows only what the jobs need"
+        what, fix = "full access to that service", "give your own policy that allows only what the jobs need"
     else:
         return
     yield error(key, f"these nodes, and all jobs, would have {what}", fix)

@@ -79,7 +79,7 @@ def pair_faults(config: Mapping[str, Any]) -> Iterator[Problem]:
                 )
             elif pair.how == "excludes" and _has(section, pair.other):
                 yield error(
-                    (*path, key), f"ParallelCluster does not take {key} beside {other}", f"remove it, or {other}"
+                    (*path, key), f"ParallelCluster does not take {key} together with {other}", f"remove it, or {other}"
                 )
 
 

@@ -47,7 +47,7 @@ def schema_faults(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def slurm_release(environment: Environment) -> str:
-    """The Slurm release of the environment's ParallelCluster, for example 25.11; that of the default version where it is not known."""
+    """The Slurm release of the environment's ParallelCluster, for example 25.11; the default version's release where it is not known."""
     facts = environment.catalog.parallelcluster
     known = [facts.releases.get(version) for version in (environment.parallelcluster_version, facts.default)]
     return release_of(next((one.slurm for one in known if one and one.slurm), None))

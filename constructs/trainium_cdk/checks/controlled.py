@@ -42,7 +42,7 @@ CONTROLLED = {
     "Monitoring.Logs.CloudWatch.RetentionInDays": "log_days",
     "Monitoring.Dashboards.CloudWatch.Enabled": "pcluster.dashboard",
 }
-"""Path, `*` for each item of a list -> its setting, that of Trainium queues. An override of the key is a warning.
+"""Path, `*` for each item of a list -> its setting, as for Trainium queues. An override of the key is a warning.
 
 Login nodes' `Count` is not here: only an override can set it to 0.
 """
@@ -56,7 +56,7 @@ CANNOT = {
     ),
     "Scheduling.Scheduler": ("only Slurm is supported", "remove it"),
     "Scheduling.SlurmSettings.CustomSlurmSettings.*.ClusterName": (
-        "Slurm's name is that of the cluster, and its controller stops if it changes",
+        "Slurm has the cluster's name, and its controller stops if it changes",
         "use pcluster.cluster_name",
     ),
     **{
@@ -77,7 +77,7 @@ CANNOT = {
     },
     **{
         f"{nodes}.Networking.SecurityGroups": (
-            "ParallelCluster does not take it beside AdditionalSecurityGroups, where the stack's own are",
+            "ParallelCluster does not take it together with AdditionalSecurityGroups, where the stack's own are",
             "use Networking.AdditionalSecurityGroups",
         )
         for nodes in _OF_NODES

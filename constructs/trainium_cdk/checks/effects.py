@@ -23,8 +23,8 @@ class UnusedSettings(NamedTuple):
         keys: their names in it.
         applies: whether they have no effect in an environment.
         reason: it which follows "it has no effect: ".
-        fix: what to write, beside "remove it".
-        engine: whose stacks alone it concerns. Default: that of the section, else all.
+        fix: what to write, other than "remove it".
+        engine: whose stacks alone it concerns. Default: the section's, else all.
     """
 
     section: KeyPath
@@ -166,7 +166,7 @@ def addon_version_without_use(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def missing_disks(env: Environment) -> Iterator[Problem]:
-    """Of the types in the catalogue's data all have disks, but not all that a user adds."""
+    """All types in the catalogue's data have disks, but a user may add others."""
     catalog = env.catalog.instances
     why = "its instance types have no NVMe disks"
     for at, queue in queues(env):

@@ -36,7 +36,7 @@ _AT: KeyPath = ("eks",)
 RULES = Rules()
 
 
-@RULES.refuse("EKS user guide, kubernetes-versions: those of new clusters")
+@RULES.refuse("EKS user guide, kubernetes-versions: what new clusters may have")
 def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
     version, known = env.eks.version, env.catalog.eks.versions
     if version is None:
@@ -68,7 +68,7 @@ def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
 def large_tags(env: Environment) -> Iterator[Problem]:
     size = sum(len(key) + len(value) + 22 for key, value in env.tags.items())
     if size > TAGS:
-        text = "they stand on each resource of the stack, and CloudFormation takes a template of up to 1 MB"
+        text = "each resource of the stack has them, and CloudFormation takes a template of up to 1 MB"
         advice = f"write fewer or shorter ones if it refuses yours: up to {TAGS:,} characters always fit"
         yield warning(("tags",), text, advice, value=f"{size:,} characters with their JSON")
 
@@ -261,7 +261,7 @@ def first_pull_without_internet(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.refuse("stack: it installs those of the catalogue")
+@RULES.refuse("stack: it installs the catalogue's")
 def unknown_addon(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():

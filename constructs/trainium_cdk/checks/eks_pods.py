@@ -19,7 +19,7 @@ _MOST_NODES = 100
 _MORE = 8
 """Nodes that a fix adds at most."""
 _LEAST_GIB = 4
-"""Less is no advice: code and packages alone take it."""
+"""Never advise less: code and packages alone take that much."""
 _AT: KeyPath = ("eks", "system", "instance_type")
 
 RULES = Rules()

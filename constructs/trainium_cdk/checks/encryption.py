@@ -35,7 +35,7 @@ def volume_key_of_another_region(env: Environment) -> Iterator[Problem]:
     if (env.pcluster.volume_keys or env.encryption != "aws-managed") and len(env.pcluster.provider.policies) > most:
         text = f"with a key of volumes the function's role has room for {most} policies: IAM allows ten on a role where the account's quota was not raised"
         yield warning(
-            ("pcluster", "provider", "policies"), text, "combine policies, or give provider.role a role of your own"
+            ("pcluster", "provider", "policies"), text, "combine policies, or give provider.role your own role"
         )
 
 

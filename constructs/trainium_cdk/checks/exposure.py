@@ -43,7 +43,7 @@ def unsafe_repositories(env: Environment) -> Iterator[Problem]:
     for name, url in env.overrides.repositories.items():
         key = ("catalog", "repositories", name)
         if _PASSWORD.search(url):
-            text = "the user and the password would stand in files that every job reads"
+            text = "the user and the password would be in files that every job reads"
             yield error(key, text, "give the address without them, and let the mirror accept the nodes' network")
         elif name == "pip" and url.startswith("http://"):
             text = "packages of pip have no signature, so that anyone on the way could replace them"

@@ -27,7 +27,7 @@ _LISTS = [
 POLICIES_OF_A_ROLE = 10
 """IAM's quota, if the account's was not raised (2026-11)."""
 _OTHER_POLICIES = 3
-"""Of the head node's role: the stack's two, and CloudWatchAgentServerPolicy, which ParallelCluster attaches (its templates at 3.16.1)."""
+"""Policies of the head node's role: the stack's two, and CloudWatchAgentServerPolicy, which ParallelCluster attaches (its templates at 3.16.1)."""
 
 
 class _Items(NamedTuple):
@@ -73,7 +73,7 @@ def too_many_policies(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.refuse("ParallelCluster, CustomSlurmSettingsValidator: and those beside each part; promise: no open SSH")
+@RULES.refuse("ParallelCluster, CustomSlurmSettingsValidator: and each part's own validators; promise: no open SSH")
 def controlled_override(env: Environment) -> Iterator[Problem]:
     """One problem for each place, the most severe."""
     if not env.pcluster.overrides:
@@ -116,7 +116,7 @@ def _refused(env: Environment) -> Iterator[Problem]:
     for fault in (*schema_faults(config), *pair_faults(config)):
         at = _origin(overrides, config, fault.key)
         if at and fault not in before:
-            reason = f"{fault.reason} (its schema is that of {facts.default})" if newer else fault.reason
+            reason = f"{fault.reason} (the check uses the schema of {facts.default})" if newer else fault.reason
             yield replace(fault, key=at, reason=reason, level="warning" if newer else "error")
     for fault in (*slurm_faults(config, slurm_release(env)), *denied_lines(config, facts)):
         if (at := _origin(overrides, config, fault.key)) and at[-1] == fault.key[-1]:
@@ -172,7 +172,7 @@ def _instance_types(env: Environment) -> Iterator[Problem]:
         key = (*path, "InstanceType" if "InstanceType" in resource and not items else "Instances")
         if items and resource.get("InstanceType", "ours") is not None:
             reason = "ParallelCluster takes Instances or InstanceType, and the stack sets InstanceType"
-            yield error(key, reason, "add InstanceType: null beside it")
+            yield error(key, reason, "add InstanceType: null next to it")
             continue
         setting = "pcluster.queues[].compute_resources[].instance_type"
         ours = types.get((_name(value_at(overrides, path[:3])), resource["Name"]))

@@ -24,7 +24,7 @@ HOST_NAME = 63
 DATABASE_PORT = 3306
 _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
 _TAG = re.compile(r"([\w.:/=+\-@]|[^\S\t-\r\x1c-\x1f\x85])*")
-"""Letters, digits, some signs and Unicode's spaces, of which line breaks and tabs are none."""
+"""Letters, digits, some signs and Unicode's spaces, without line breaks and tabs."""
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
 """Prefixes of regions' names, and their partitions; all others are in `aws`."""
 RULES = Rules()
@@ -280,9 +280,7 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
         if len(line) == 1 and name.lower() in denied:
             yield error(key, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
         elif name.lower() == "clustername":
-            yield error(
-                key, "Slurm's name is that of the cluster, and its controller stops if it changes", "use cluster_name"
-            )
+            yield error(key, "Slurm has the cluster's name, and its controller stops if it changes", "use cluster_name")
         elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             yield error(key, "not the name of a Slurm parameter", "write it as in slurm.conf, for example MaxJobCount")
         elif any(not c.isprintable() for c in str(value)):

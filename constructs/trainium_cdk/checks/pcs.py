@@ -36,7 +36,7 @@ def system_without_image(env: Environment) -> Iterator[Problem]:
         )
 
 
-@RULES.refuse("PCS user guide, slurm-versions: those of new clusters")
+@RULES.refuse("PCS user guide, slurm-versions: what new clusters may have")
 def slurm_version_not_offered(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.pcs, env.pcs.version
     if version is not None and version not in facts.versions:
@@ -65,7 +65,7 @@ def repeated_node_group_name(env: Environment) -> Iterator[Problem]:
             reason = f"its node group is named {name}: {len(name)} characters, and PCS accepts {limit}"
             yield error(key, reason, "shorten the name of the queue or of the compute resource")
         elif other := seen.get(name):
-            yield error(key, f"its node group is named {name}, as that of {other}", "choose another name")
+            yield error(key, f"its node group would be named {name}, as the group of {other} is", "choose another name")
         seen.setdefault(name, f"{queue.name}/{resource.name}")
 
 

@@ -48,7 +48,7 @@ def user_without_path(env: Environment) -> Iterator[Problem]:
 
 
 def _may_be_sso(pattern: str) -> bool:
-    """Return whether a pattern is meant for names of Identity Center's roles. The text before its first wildcard decides."""
+    """Return whether a pattern fits names of Identity Center's roles. The text before its first wildcard decides."""
     begin = pattern.partition("*")[0].partition("?")[0]
     return begin.startswith(SSO_NAME) or (begin.startswith("AWSReserved") and SSO_NAME.startswith(begin))
 

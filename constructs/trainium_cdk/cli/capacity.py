@@ -27,7 +27,7 @@ def capacity(
     env: EnvFile = None,
     regions: Annotated[
         str | None,
-        typer.Option(metavar="R,...|all", help="Regions; `all`: those of the catalogue. Default: the environment's."),
+        typer.Option(metavar="R,...|all", help="Regions; `all`: the catalogue's. Default: the environment's."),
     ] = None,
     kind: Annotated[
         str | None, typer.Option("--type", metavar="TYPE", help="Instance type. Default: the environment's first.")
@@ -38,7 +38,7 @@ def capacity(
 ) -> None:
     """Print where nodes can be had, from when, at which price.
 
-    On demand, Spot and capacity blocks: what can start soonest first, then the cheapest. Prices are of an instance for an hour. `now` is no promise that EC2 has instances: it means that the type is offered and
+    On demand, Spot and capacity blocks: what can start soonest first, then the cheapest. Prices are of an instance for an hour. `now` is not a promise that EC2 has instances: it means that the type is offered and
     that the quota is large enough. Only read requests are sent, and nothing is bought. Exit code 1: nothing can start
     anywhere.
     """

@@ -23,7 +23,7 @@ def clusters(
 ) -> None:
     """List the deployed clusters of the account.
 
-    Of all engines: the state of the stack, and the number of running nodes, which cost money. It only reads. Exit code 1: a region could
+    For each engine: the state of the stack, and the number of running nodes, which cost money. It only reads. Exit code 1: a region could
     not be read. A cluster that does not answer has its reason in the list.
     Its jobs: `trn list --stack STACK`. Its nodes and their price: `trn nodes --stack STACK`.
     """

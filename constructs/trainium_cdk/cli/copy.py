@@ -54,7 +54,7 @@ def cp(
     With `trn cp s3://bucket/prefix cluster:/fsx/data`, or back, the cluster reads and writes your bucket itself, as `aws s3 sync` does.
     """
     if odd := next((one for one in (source, target) if one[:3].lower() == "s3:" and not one.startswith(SCHEME)), ""):
-        raise JobError(f"{odd[:80]} is no address in S3. Write s3://BUCKET/KEY")
+        raise JobError(f"{odd[:80]} is not an address in S3. Write s3://BUCKET/KEY")
     there, here = _remote(source), _remote(target)
     if (there is None) == (here is None):
         raise JobError(

@@ -133,7 +133,7 @@ def used(backend: Backend, me: str, *, waits: bool = False, unlisted: str = "cou
 
     Args:
         me, waits: as of `occupants`.
-        unlisted: what is said of the jobs of a team that the caller may not list.
+        unlisted: the line about jobs of a team that the caller may not list.
 
     Raises:
         TransportError: the cluster cannot be reached.

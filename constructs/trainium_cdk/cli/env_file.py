@@ -20,10 +20,10 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'", "$"
 
 
 def read(file: Path) -> dict[str, str]:
-    """The variables of a file. A name without a value has that of this process's environment.
+    """The variables of a file. A name without a value takes it from this process.
 
     Raises:
-        JobError: it cannot be read, or a line is no variable; the message has its number.
+        JobError: it cannot be read, or a line is not a variable; the message has its number.
     """
     try:
         if file.stat().st_size > MAX_BYTES:
@@ -46,7 +46,9 @@ def _variables(text: str, file: str) -> Iterator[tuple[str, str]]:
             continue
         found = _LINE.match(text, at)
         if not found or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", found["name"]):
-            raise JobError(f"{line} is no variable. Write NAME=VALUE, with both quotes around a value of several lines")
+            raise JobError(
+                f"{line} is not a variable. Write NAME=VALUE, with both quotes around a value of several lines"
+            )
         yield found["name"], _value(found, line)
         at = found.end() + 1
 
@@ -56,7 +58,7 @@ def _value(found: re.Match[str], line: str) -> str:
     if given is None:
         if name not in os.environ:
             raise JobError(
-                f"{line} has a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"
+                f"{line} has a name without a value, and your shell does not set it. Write NAME=VALUE, or set it"
             )
         return os.environ[name]
     if found["plain"] is not None:

@@ -60,7 +60,7 @@ def time_of(line: bytes) -> dt.datetime | None:
 
 
 class LineFilter:
-    """A filter for the bytes of a log. Lines without a time have that of the line before.
+    """A filter for the bytes of a log. Lines without a time take it from the line before.
 
     Args:
         tail: the last lines only, of those since then; they come with `close`.

@@ -88,6 +88,6 @@ def _slurm(on: Target) -> SlurmBackend:
     if found.cluster.engine != SLURM.name:
         raise TrnError(
             f"stack {found.cluster.stack} has no ParallelCluster: its nodes are not stopped and started as a fleet. Nodes without a job stop "
-            "by themselves; cancel the jobs (trn cancel), and set min_nodes: 0 for nodes that always run"
+            "automatically; cancel the jobs (trn cancel), and set min_nodes: 0 for nodes that always run"
         )
     return found

@@ -28,7 +28,7 @@ from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.status import ENDED_BADLY, shown_values
 
 _MEMBERS = 10
-"""Of an array, those whose metrics are summed up."""
+"""Stages of an array whose metrics are summed up."""
 _DROP = ("user", "age", "queue", "nodes", "duration", "reason", "state")
 """Columns that a list leaves out on a narrow terminal, in this order."""
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
@@ -141,13 +141,13 @@ def logs(
         int | None,
         typer.Option(
             min=0,
-            help="Only the last lines, of those that the other options select; with --metrics, the last metrics (with -f also, those of the last lines).",
+            help="Only the last lines that the other options select; with --metrics, the last metrics (with -f also, the last lines' metrics).",
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only lines since then: 30m, 2h, 1d, or a time in UTC. A line without a time has that of the line before."
+            help="Only lines since then: 30m, 2h, 1d, or a time in UTC. A line without a time takes it from the line before."
         ),
     ] = None,
     metrics: Annotated[
@@ -349,7 +349,7 @@ def list_(
 
 
 def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:
-    """List the rows of `trn list`: jobs, and then those of other clients."""
+    """List the rows of `trn list`: jobs, and then other clients' jobs."""
     now = time.time()
     rows = [
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, _why(j)]

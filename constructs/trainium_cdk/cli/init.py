@@ -39,7 +39,7 @@ region: {region}
 {software}"""
 _STORAGE = """
 storage:
-  # The shared file system of all nodes: code, logs, checkpoints, environments. It costs money until the stack is deleted.
+  # The shared file system of all nodes: code, logs, checkpoints, packages. It costs money until the stack is deleted.
   efs: {throughput: elastic}
   # fsx: {deployment: PERSISTENT_2, capacity_gib: 2400}   # FSx for Lustre at /fsx: for large data and checkpoints
 
@@ -65,7 +65,7 @@ eks:
   node_groups:
     # Nodes start when jobs need them, and are ended when they have been idle for ten minutes.
     - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
-  # access:                               # administrators, beside the jobs' own role
+  # access:                               # administrators; jobs have their own role
   #   - {{principal: "arn:aws:iam::111122223333:role/Platform", policy: cluster-admin}}
 """,
     "pcs": """
@@ -83,7 +83,7 @@ pcs:
   cpu_queue: {{max_nodes: 1}}
 """,
 }
-"""The section of each engine. {size} is that of a PCS controller for the nodes."""
+"""The section of each engine. {size}: the size of a PCS controller for the nodes."""
 
 
 def init(

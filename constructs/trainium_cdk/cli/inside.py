@@ -49,7 +49,7 @@ def shell(
     if isinstance(found, str):
         raise typer.Exit(jobs.execute(found, node or 0, command or ["bash"]))
     if node is not None:
-        raise typer.BadParameter(f"{target} is no job: leave out --node")
+        raise typer.BadParameter(f"{target} is not a job: leave out --node")
     from trainium_cdk.jobs.sessions import terminal
 
     instance, there = jobs.session(found, command or ())
@@ -114,8 +114,8 @@ def forward(
         hidden = (
             "" if sys.stdout.isatty() or tunnel.url == tunnel.address else " (its path is shown on a terminal only)"
         )
-        log(f"port {tunnel.there} of {what} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
-        _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
+        log(f"port {tunnel.there} of {what} of {id}{hidden}. Ctrl-C ends the tunnel; the job continues")
+        _until_interrupted(tunnel, f"the tunnel has ended; {id} still runs. To end it: trn cancel {id}")
 
 
 def _job_or_node(jobs: Backend, given: str) -> str | Node:

@@ -35,7 +35,7 @@ class _JobFile:
 
 
 def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> list[str]:
-    """The words of a command line, with those of the job file that it names. An option on the command line wins.
+    """The words of a command line, with the words of the job file that it names. An option on the command line wins.
 
     Args:
         words: those after `submit`.
@@ -76,7 +76,7 @@ def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]],
 
 
 def place(ctx: Any, names: Iterable[str]) -> str:
-    """Where the first of these parameters stands in the job file, as the beginning of a message; empty if none is of a file."""
+    """Where the first of these parameters is in the job file, as the start of a message; empty if no file has one."""
     file: _JobFile | None = ctx.meta.get(_KEPT)
     key = next((file.keys[name] for name in names if name in file.keys), None) if file else None
     return f"{file.source.where((key,))}: " if file and key else ""
@@ -124,7 +124,7 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a job file, for completion and checks in editors. A script's keys are those of any other job."""
+    """The JSON schema of a job file, for completion and checks in editors. A script has the same keys as any other job."""
     from trainium_cdk.jobs.kinds import by_name, kinds
 
     texts: dict[str, Any] = {"type": "array", "items": {"type": ["string", "number"]}}
@@ -191,7 +191,7 @@ def _read(file: Path) -> tuple[dict[str, Any], Source]:
 
 
 def _keys(command: Any) -> dict[str, Any]:
-    """The keys of a job file beside `job` and `args`, with the parameter of each."""
+    """The keys of a job file other than `job` and `args`, with the parameter of each."""
     options = {p.opts[0].removeprefix("--"): p for p in command.params if p.opts[0].startswith("--")}
     return {n: p for n, p in options.items() if n not in _NOT_OF_A_JOB and p.name not in (*CLUSTER_OPTIONS, "help")}
 
@@ -209,9 +209,9 @@ def _unknown(key: str, keys: Mapping[str, Any], *, script: bool) -> str:
     from trainium_cdk.cli.peers import option
 
     if key in _NOT_OF_A_JOB or key in {"cluster", "environment", "region", "stack", "team"} | ({"user"} - keys.keys()):
-        return f"{key} is no part of a job. Give it on the command line: --{key}"
+        return f"{key} is not part of a job. Give it on the command line: --{key}"
     advice = option(f"--{key}", [f"--{k}" for k in keys], script=False).replace("--", "")
-    where = "; arguments of your script stand under args" if script else "" if advice else "; remove it"
+    where = "; arguments of your script belong under args" if script else "" if advice else "; remove it"
     return f"there is no key {key}{advice}{where}"
 
 
@@ -251,7 +251,7 @@ def _pair(key: str, name: Any, value: Any, at: KeyPath, source: Source) -> str:
 def _text(value: Any, at: KeyPath, source: Source) -> str:
     """A value as it is written in the file."""
     if isinstance(value, list | dict) or value is None:
-        raise JobError(f"{source.where(at)}: this is no text and no number. Write one value")
+        raise JobError(f"{source.where(at)}: this is neither text nor a number. Write one value")
     return source.numbers.get(at) or (str(value).lower() if isinstance(value, bool) else str(value))
 
 
@@ -262,7 +262,7 @@ def _is_path(key: str, text: str) -> bool:
 
 def _texts(values: Any, at: KeyPath, source: Source) -> list[str]:
     if not isinstance(values, list):
-        raise JobError(f"{source.where(at)}: {at[0]} is no list. Write a list of words: [--lr, 1e-4]")
+        raise JobError(f"{source.where(at)}: {at[0]} is not a list. Write a list of words: [--lr, 1e-4]")
     return [_text(value, (*at, i), source) for i, value in enumerate(values)]
 
 

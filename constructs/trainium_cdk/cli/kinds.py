@@ -51,7 +51,7 @@ def kinds(
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
         lines = [one["title"], "; ".join(needs), one["upstream"]]
         lines += [f"recommended for {', '.join(one['recommended_for'])}: {one['example']}"] if one["example"] else []
-        lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
+        lines += [f"own packages: {one['packages']}"] if one["packages"] else []
         lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             echo(f"{label:{width}}{text}")
@@ -119,5 +119,5 @@ def check_known(job: str) -> None:
         files = (one.name for one in Path().glob("*.[ps][yh]"))
         raise JobError(
             f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, "
-            f"the path of a script, or a command behind --: trn submit -- {printed(job[:80])} ..."
+            f"the path of a script, or a command after --: trn submit -- {printed(job[:80])} ..."
         )

@@ -61,7 +61,7 @@ def launch(
     ] = None,
     file: EnvFile = None,
     stack: Annotated[
-        str | None, typer.Option(envvar="TRN_STACK", help="Stack that is meant, where the file describes several.")
+        str | None, typer.Option(envvar="TRN_STACK", help="Stack to launch, where the file describes several.")
     ] = None,
     app: App = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 _WHOLE = re.compile(r".+-\d{8}-[0-9a-f]{6}")
-"""An id with a token that `trn` made: it is no beginning of another one."""
+"""An id with a token that `trn` made: no other id begins with it."""
 _MOST = 1000
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -34,7 +34,7 @@ def is_of_job(given: str) -> bool:
 
 
 def resolve_id(jobs: Backend, given: str) -> str:
-    """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
+    """The id of a job: by its id, by its first characters, if no other one of the newest 1000 jobs has them, or by `latest`.
 
     Raises:
         JobError: several jobs begin like that.

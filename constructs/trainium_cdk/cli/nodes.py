@@ -1,4 +1,4 @@
-"""`trn nodes`: lists the nodes of a cluster, shows their use, and stops and starts those of a Slurm cluster together."""
+"""`trn nodes`: lists the nodes of a cluster, shows their use, and stops and starts a Slurm cluster's nodes together."""
 
 from __future__ import annotations
 

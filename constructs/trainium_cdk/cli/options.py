@@ -85,7 +85,7 @@ def _stack(ctx: typer.Context, value: str) -> str:
 
 
 def _region(ctx: typer.Context, value: str | None) -> str | None:
-    """The region that is given, else that of the environment file."""
+    """The region that is given, else the environment file's."""
     env = None if value else described(ctx)
     return env.region if env else value
 
@@ -102,7 +102,7 @@ def remembered(ctx: typer.Context, name: str, stack: str) -> str | None:
 
 
 def _as_whom(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
-    """Default of --team and --user: that of `trn use`, for a stack that has it. --stack and --cluster are read before."""
+    """Default of --team and --user: what `trn use` remembers, for a stack that has it. --stack and --cluster are read before."""
     if value is not None or ctx.params.get("cluster_file"):
         return value
     return remembered(ctx, str(param.name), ctx.params.get("stack", DEFAULT_STACK))
@@ -152,7 +152,7 @@ _Team = Annotated[
         "--team",
         envvar="TRN_TEAM",
         callback=_as_whom,
-        help="EKS: team (eks.queues) whose jobs are meant. Default: that of `trn use`, else no team's.",
+        help="EKS: the jobs' team (eks.queues). Default: the team of `trn use`, else none.",
     ),
 ]
 _User = Annotated[
@@ -161,7 +161,7 @@ _User = Annotated[
         "--user",
         envvar="TRN_CLUSTER_USER",
         callback=_as_whom,
-        help="Slurm: user of the cluster (users) whose jobs are meant. Default: that of `trn use`, else the image's.",
+        help="Slurm: the jobs' user on the cluster (users). Default: the user of `trn use`, else the image's.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]

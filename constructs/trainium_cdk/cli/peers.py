@@ -17,7 +17,7 @@ def command(given: str) -> str:
 
 
 def option(given: str, known: Collection[str], *, script: bool) -> str:
-    """What to write for an option that a command does not have, as the end of a sentence; empty if it cannot be told.
+    """What to write for an option that a command does not have, as the end of a sentence; empty if that is not known.
 
     Args:
         known: the options that it has.
@@ -30,7 +30,8 @@ def option(given: str, known: Collection[str], *, script: bool) -> str:
     names = {one.lstrip("-"): one for one in known}
     found = found or [names[one] for one in difflib.get_close_matches(word, names, n=2, cutoff=0.8)]
     advice = [f"write {' or '.join(found)}"] if found else [*_of(word, "option_advice")][:1]
-    return "".join(f"; {one}" for one in (*advice, *(["options of your script go behind --"] if script else ())))
+    own = [f"if it belongs to your script, write it after --: trn submit SCRIPT -- {given}"] if script else []
+    return "".join(f"; {one}" for one in (*advice, *own))
 
 
 def _of(word: str, table: str, known: Collection[str] | None = None) -> Iterator[str]:

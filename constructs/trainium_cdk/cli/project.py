@@ -1,4 +1,4 @@
-"""The CDK app that `trn init` writes beside an environment file: app.py and cdk.json, in the current folder."""
+"""The CDK app that `trn init` writes with an environment file: app.py and cdk.json, in the current folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _configuration() -> dict[str, Any]:
 
 
 def flags() -> dict[str, Any]:
-    """The CDK's feature flags. They are those of this project's own cdk.json.
+    """The CDK's feature flags, as in this project's own cdk.json.
 
     Raises:
         TrnError: the file is not in the package.

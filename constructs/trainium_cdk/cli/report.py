@@ -35,7 +35,7 @@ def report(
 ) -> None:  # fmt: skip
     """Write a page about one or several jobs.
 
-    State, step, loss, time left, cost; curves over each other; times, failures, settings. Of an array, its members that have begun.
+    State, step, loss, time left, cost; curves over each other; times, failures, settings. An array's report has the members that have begun.
     One HTML file that needs no network. Prints its path. To see a job while it runs: `trn status --watch JOB`.
     """
     from trainium_cdk.jobs.report import collect_all

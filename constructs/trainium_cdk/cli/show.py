@@ -22,8 +22,8 @@ show = typer.Typer(
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
     """Print what jobs need to know of a deployed stack.
 
-    With `--cluster FILE`, other commands read it from a file, and do not ask for the stack's outputs. Of EKS it also has, for other
-    clients, what a pod requests and its launch environment (`pods`, by instance type).
+    With `--cluster FILE`, other commands read it from a file, and do not ask for the stack's outputs. On EKS it also has, for other
+    clients, what a pod requests and its launch variables (`pods`, by instance type).
     """
     from trainium_cdk import outputs
 

@@ -24,7 +24,7 @@ class Stream:
         filters: select lines of it.
         metrics: print the metrics instead, one JSON record on each line.
         last: only so many of them.
-        member: index of an array's member, which stands before each line. values: those that it has in a sweep.
+        member: index of an array's member, which begins each line. values: the member's values in a sweep.
     """
 
     def __init__(

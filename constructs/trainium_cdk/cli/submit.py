@@ -72,7 +72,7 @@ _WHERE = frozenset(CLUSTER_OPTIONS) - {"_env"}
 """Options that say where. One file says it, or `trn use`: the short help has no other."""
 SCRIPT = "script"
 _COMMAND = "trn.command"
-"""Where it is kept whether a command stands behind `--`, in place of a job."""
+"""Name of the flag for a command after `--`, in place of a job."""
 _OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
 
 `trn submit script --help` has more about the options that all kinds have."""
@@ -192,7 +192,7 @@ def submit(
         _Of(
             "--env",
             metavar="NAME[=VALUE]",
-            help="Variable of the job. NAME alone takes its value from your environment.",
+            help="Variable of the job. NAME alone takes its value from your shell.",
         ),
     ] = None,
     env_file: Annotated[
@@ -216,7 +216,7 @@ def submit(
         _Of(
             metavar="FILE",
             help="Packages of your script. FILE is a requirements file, a pyproject.toml or a uv.lock. They are installed once, on top of "
-            "the cluster's environment or the image, and shared by all jobs with the same ones.",
+            "the cluster's packages or the image, and shared by all jobs with the same ones.",
         ),
     ] = None,
     sweep: Annotated[
@@ -245,7 +245,7 @@ def submit(
         ),
     ] = False,
     yes: Annotated[
-        bool, _Of("--yes", "-y", help=f"Accept limits behind --. They are {', '.join(sorted(_LIMITS))}.")
+        bool, _Of("--yes", "-y", help=f"Accept limits after --. They are {', '.join(sorted(_LIMITS))}.")
     ] = False,
     save: Annotated[
         Path | None,
@@ -269,7 +269,7 @@ def submit(
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
     if job is None:
-        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command behind --")
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
@@ -415,10 +415,10 @@ def _check_arguments(ctx: typer.Context, args: Sequence[str], content: bytes, *,
             continue
         if option in _LIMITS and not yes:
             raise JobError(
-                f"{option} stands behind --, so your script gets it, and trn does not. Write it before --, or give --yes "
+                f"{option} is after --, so your script gets it, and trn does not. Write it before --, or give --yes "
                 "if it is an option of your script"
             )
-        log(f"{option} stands behind --, so your script gets it, and trn does not")
+        log(f"{option} is after --, so your script gets it, and trn does not")
 
 
 def _full_id(name: str, given: str) -> str:
@@ -473,7 +473,7 @@ def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, A
 
 
 def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
-    """The variables of files, and those that are given by themselves, which win."""
+    """The variables of files, and single ones, which win."""
     from trainium_cdk.cli.env_file import read
 
     pairs = {name: value for file in files for name, value in read(file).items()}
@@ -481,7 +481,7 @@ def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
             raise JobError(
-                f"--env number {number} is a name without a value, and your environment does not set it. Write NAME=VALUE, or set it"
+                f"--env number {number} is a name without a value, and your shell does not set it. Write NAME=VALUE, or set it"
             )
         pairs[name] = value if equals else os.environ[name]
     return pairs

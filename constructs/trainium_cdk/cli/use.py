@@ -1,4 +1,4 @@
-"""`trn use`: the environment file that commands use where none is given, and the team or user as whom."""
+"""`trn use`: the environment file that commands use where none is given, and the team or user of the jobs."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:#"
 
 
 def check(as_json: bool) -> None:
-    """Raises TrnError: the output is no terminal, or JSON."""
+    """Raises TrnError: the output is not a terminal, or JSON."""
     if as_json:
         raise TrnError("--json is of one moment. Leave out --watch")
     if not draws(sys.stdout):

@@ -25,7 +25,7 @@ BOOTSTRAP_SECONDS = {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTime
 """ParallelCluster's 2,100 s are for its own set-up; building the driver and installing the framework come on top. The head node
 must finish within the hour that CloudFormation allows a custom resource."""
 AFTER_RESERVED = 2000
-"""Slurm's weight of nodes beside reserved ones, which are used first: ParallelCluster's default for dynamic nodes is 1000."""
+"""Slurm's weight of nodes that are not reserved; reserved ones are used first: ParallelCluster's default for dynamic nodes is 1000."""
 _VOLUMES = {
     "efs": ("Efs", "FileSystemId"),
     "fsx-lustre": ("FsxLustre", "FileSystemId"),

@@ -19,7 +19,7 @@ from trainium_cdk.outputs.contract import SOURCES
 from trainium_cdk.settings import Environment
 
 ROOM_GIB = 10
-"""GiB by which the image's volume is larger than that of ParallelCluster's image."""
+"""GiB by which the image's volume is larger than the volume of ParallelCluster's image."""
 
 _SCRIPT = """\
 #!/usr/bin/env bash
@@ -31,7 +31,7 @@ base64 -d <<'SCRIPTS' | tar -xz -C "${{work}}"
 {packed}
 SCRIPTS
 bash "${{work}}/{configure}" TRN_NODE_ROLE=image
-rm -rf /var/lib/trn-bootstrap /var/log/trn-bootstrap.log # the build's own, not those of the nodes to come
+rm -rf /var/lib/trn-bootstrap /var/log/trn-bootstrap.log # the build's own, not the later nodes'
 """
 
 

@@ -2,7 +2,7 @@
 
 ParallelCluster's provider deletes by name, on rollback too: a creation that fails because the name is taken would delete the
 cluster that has it. So the cluster depends on this resource. Deleted on purpose, it deletes the cluster's logs, which
-ParallelCluster retains; a rollback leaves those of the nodes, as they hold the reason.
+ParallelCluster retains; a rollback leaves the nodes' groups, as they hold the reason.
 
 Properties: ClusterName, DeleteLogs ("yes" or "no").
 """
@@ -54,7 +54,7 @@ def _ours(cloudformation: Any, stack: str, name: str) -> bool:
 
 
 def _delete_logs(logs: Any, name: str, nodes: bool, is_cluster: Callable[[str], bool]) -> None:
-    """Delete only this cluster's log groups: those of nodes end with the time of its creation, those of functions with the id of its stack."""
+    """Delete only this cluster's log groups: nodes' groups end with the time of its creation, functions' groups with the id of its stack."""
     for prefix, ours in (
         (f"/aws/parallelcluster/{name}-", lambda end: nodes and re.fullmatch(r"\d{12}", end)),
         ("/aws/lambda/pcluster-Cleanup", lambda end: is_cluster(end[-36:])),  # ...Resources and ...Route53

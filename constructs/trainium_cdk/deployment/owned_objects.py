@@ -1,7 +1,7 @@
 """`Custom::TrnOwnedObjects` removes Kubernetes objects that the stack does not have any more, after those that it has were applied.
 
 It has a function do it that reaches the Kubernetes API. A rollback is an update with the former list: the former objects were applied
-again, and only those of the failed update leave. When the stack is deleted, nothing is removed: the objects go with their cluster.
+again, and only the failed update's objects leave. When the stack is deleted, nothing is removed: the objects go with their cluster.
 
 Properties: Function, Objects (by kind, a list of names).
 Attribute: Stays (what could not be removed yet, and why; - if nothing).

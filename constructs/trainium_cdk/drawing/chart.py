@@ -127,7 +127,7 @@ def picture(width: float, height: float, title: str, parts: Sequence[Element]) -
 
 
 def ticks(values: Sequence[float], *, whole: bool = False) -> list[float]:
-    """Four to eight round numbers, of which the first and the last enclose the values.
+    """Four to eight round numbers; the first and the last enclose the values.
 
     >>> ticks([0.2, 10.9])
     [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]

@@ -33,7 +33,7 @@ _ECR = re.compile(r"(?:oci://)?(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")
 
 
 def ecr_repositories(partition: str, addresses: Iterable[str]) -> list[str]:
-    """ARNs of repositories in ECR by their addresses, with or without oci://; those of other registries are left out, and a registry
+    """ARNs of repositories in ECR by their addresses, with or without oci://; other registries' are left out, and a registry
     without a path.
 
     >>> ecr_repositories("aws", ["oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/charts/kueue", "quay.io/x"])

@@ -27,7 +27,7 @@ _PODS = {
     "jobset.x-k8s.io": ["jobsets"],
     "trainer.kubeflow.org": ["trainjobs"],
 }
-"""Kinds with pods in them. Volcano's jobs have queues of their own."""
+"""Kinds with pods in them. Volcano's jobs have their own queues."""
 _OBJECTS = {
     "": ["services", "persistentvolumeclaims", "serviceaccounts"],
     "networking.k8s.io": ["networkpolicies"],

@@ -38,10 +38,10 @@ present nodes have (so its admission check is turned off; its shares and the que
 pods, the number of nodes that a job needs is unknown, and with zero nodes no job would ever start.
 """
 ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
-"""Volcano's admission webhooks that are on. Not those of queues: a queue that is applied before they are up is rejected (volcano issue 3254),
+"""Volcano's admission webhooks that are on. The webhooks of queues are off: a queue that is applied before they are up is rejected (volcano issue 3254),
 and the stack's queues need no defaults."""
 CONTROLLERS = ("jobset", "kueue", "volcano")
-"""Charts with controllers, each in a namespace of its own, on the system nodes. Deployments wait until they respond."""
+"""Charts with controllers, each in its own namespace, on the system nodes. Deployments wait until they respond."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 

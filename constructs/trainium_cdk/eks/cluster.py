@@ -47,7 +47,7 @@ class TrnEksCluster(OwnCluster):
         control_plane: Its version and name, who reaches it, and the jobs' namespace, to which `access_role` and all policies but
             cluster-admin apply. As in an environment file. Default: private, in the catalogue's version.
         secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one.
-        users: Principals that may assume `access_role`. Default: those of the account that its own policies allow.
+        users: Principals that may assume `access_role`. Default: the principals of the account that its own policies allow.
         chart_repository_arns: ECR repositories that charts are pulled from. Default: none: charts come from public registries.
         log_retention: How long the control plane's logs are kept. Default: a year.
         removal_policy: For logs and key on `cdk destroy`. Default: DESTROY.

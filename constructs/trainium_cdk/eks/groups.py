@@ -40,7 +40,7 @@ def refuse_duplicates(construct: Construct, node_groups: Sequence[INodeGroup]) -
     if duplicate := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
             f"{construct.node.path}: node_groups: {names.count(duplicate)} are named {duplicate}, and queues and jobs select nodes by "
-            "the name: give each a name of its own"
+            "the name: give each its own name"
         )
 
 
@@ -55,7 +55,7 @@ class ExistingNodeGroup:
 
     @property
     def nodegroup_arn(self) -> str:
-        """Its ARN. EKS ends each with an id of its own."""
+        """Its ARN. EKS ends each with its own id."""
         return Stack.of(self.cluster).format_arn(
             service="eks",
             resource="nodegroup",

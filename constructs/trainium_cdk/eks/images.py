@@ -118,7 +118,7 @@ class TrnImageBuilder(Checked):
             ),
             timeout_in_minutes=_MINUTES,
         )
-        acknowledge(project, "CB4", "a build has no artifacts; it pushes to the repository, which has a key of its own")
+        acknowledge(project, "CB4", "a build has no artifacts; it pushes to the repository, which has its own key")
         project.node.add_dependency(role)
         self.project_name = project.ref
 

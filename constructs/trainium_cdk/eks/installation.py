@@ -33,7 +33,7 @@ class Installation:
         plugins: installed software.
         mirror: sources of charts and images instead of their public registries.
         job_networks: private networks to which jobs may connect, on all ports.
-        teams: shares of the nodes, each with a namespace of its own.
+        teams: shares of the nodes, each with its own namespace.
         retry_minutes: pause before a job without nodes is tried again.
         existing: software that the cluster has already; it is not installed, but gets the queues.
     """

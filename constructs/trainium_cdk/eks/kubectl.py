@@ -115,7 +115,7 @@ class KubectlProvider(Construct):
     def wait_for(self, *others: IDependable) -> None:
         """Let everything that is installed in the cluster wait for these.
 
-        The function that CloudFormation calls waits for its role. The other function is created beside the cluster, as its network
+        The function that CloudFormation calls waits for its role. The other function is created at the same time as the cluster, as its network
         interfaces take time.
         """
         self._entry_role.node.add_dependency(*others)

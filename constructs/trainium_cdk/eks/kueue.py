@@ -15,7 +15,7 @@ PROVISIONING_CLASS = "node-group.trainium-cdk"
 NAMESPACE_LABEL = {"trainium-cdk/queues": "true"}
 """Kueue manages jobs only in namespaces with this label: elsewhere in the cluster nothing depends on it."""
 SHARED_FLAVOR = "trn-unlimited"
-"""Flavor of CPU, memory and the like, of which the queues have no limit: pods that need no device stay free to run on any node."""
+"""Flavor of CPU, memory and similar resources, which the queues do not limit: pods that need no device stay free to run on any node."""
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 """WorkloadPriorityClasses, `trn-` before each name. A job without one has priority 0."""
 FRAMEWORKS = (
@@ -44,7 +44,7 @@ def configuration() -> Manifest:
     """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, and only in our namespaces.
 
     Not waitForPodsReady: a pod that compiles in its init container is not ready for hours, and Kueue would stop its job. Nor is one whose training
-    does not go on: that is told, and people decide.
+    makes no progress: trn reports it, and people decide.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",

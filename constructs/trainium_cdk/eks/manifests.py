@@ -37,7 +37,7 @@ _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
 
 
 def namespaces(wanted: Installation, restricted: Collection[str] = ()) -> list[Manifest]:
-    """The namespaces of jobs, in which no pod is privileged, and that of the node problem detector.
+    """The namespaces of jobs, in which no pod is privileged, and the node problem detector's.
 
     Args:
         restricted: those in which no pod is root. Elsewhere a root makes the first folder of FSx for Lustre, and people's own pods may be root.
@@ -166,7 +166,7 @@ def volumes(wanted: Installation, mounted: Sequence[FileSystemMount], folders: M
 
 
 def claims(mounted: Sequence[FileSystemMount]) -> list[str]:
-    """The claims of the jobs' own namespace, in the order of the file systems. It has a folder of its own on a new EFS, and the whole of one
+    """The claims of the jobs' own namespace, in the order of the file systems. It has its own folder on a new EFS, and the whole of one
     that may have files already."""
     found = {claim_of(each.kind, each.id, each.mount_name): each.owned for each in mounted}
     return [claim_of_folder(claim) if new else claim for claim, new in found.items()]

@@ -51,19 +51,19 @@ class TrnNodeGroup(Checked):
             trn1.32xlarge.
         vpc_subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
-        efa_security_group: Shared by the node groups of one fleet: a `TrnEfaSecurityGroup`'s, or one of yours with rules of your own that
+        efa_security_group: Shared by the node groups of one fleet: a `TrnEfaSecurityGroup`'s, or one of yours with your own rules that
             allow all traffic from and to itself, both ways, without which jobs hang (EC2 user guide, EFA). Default: a new `TrnEfaSecurityGroup`.
         placement_group: One of the CDK's. Default: by `nodes`.
         security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.
         storage: Shared file systems that pods mount: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. The nodes
-            become clients of them. Of a new EFS of `TrnStorage` they may mount access points alone, as `TrnPlugins` makes them, unless
+            become clients of them. On a new EFS of `TrnStorage` they may mount access points alone, as `TrnPlugins` makes them, unless
             you grant `node_role` more. Default: none.
         lustre: Whether the nodes install the Lustre client. Default: if `storage` has Lustre.
         neuron_driver: Version of aws-neuronx-dkms that nodes install before they join the cluster, for example 2.31.7.0; a node that
             cannot does not join. They need the internet, or a mirror (the catalogue's `repositories`). Default: the image's driver.
-        service_cidr: The IPv4 network of the cluster's services, required by nodes with your own image. Default: that of a
-            `TrnEksCluster`.
+        service_cidr: The IPv4 network of the cluster's services, required by nodes with your own image. Default: the
+            `TrnEksCluster`'s.
         release_version: AMI release version of EKS's image, for example 1.33.1-20260625. Default: EKS's newest.
         version: Kubernetes version of the nodes. Default: the cluster's.
         taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods away.
@@ -73,7 +73,7 @@ class TrnNodeGroup(Checked):
     Raises:
         UnknownCatalogEntry: the catalogue does not have the instance type.
         SettingsError: a value of `nodes` is wrong.
-        ValueError: `nodes` has an image of its own without `service_cidr` or with `neuron_driver`, a zone without `vpc_subnets`, or the
+        ValueError: `nodes` has its own image without `service_cidr` or with `neuron_driver`, a zone without `vpc_subnets`, or the
             name of another group of the cluster.
     """
 
@@ -82,7 +82,7 @@ class TrnNodeGroup(Checked):
     fleet: Fleet
     """The description of the nodes for jobs."""
     storage: TrnStorage | None
-    """The file systems of which the nodes are clients."""
+    """The file systems that the nodes mount."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class TrnNodeGroup(Checked):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Rules of its EFA security group. A group without EFA has those of `security_groups`, else of the cluster's own, which all
+        """Rules of its EFA security group. A group without EFA has `security_groups`, else the cluster's own, which all
         nodes of the cluster share."""
         return self._connections
 
@@ -245,7 +245,7 @@ def _refuse_pairs(
     path = construct.node.path
     if nodes.custom_ami and not service_cidr:
         raise ValueError(
-            f"{path}: nodes.custom_ami = {nodes.custom_ami}: nodes with an image of your own need the IPv4 network of the cluster's "
+            f"{path}: nodes.custom_ami = {nodes.custom_ami}: nodes with your own image need the IPv4 network of the cluster's "
             "services. Fix: give service_cidr (`aws eks describe-cluster`: kubernetesNetworkConfig)"
         )
     if nodes.custom_ami and neuron_driver:
@@ -262,6 +262,6 @@ def _refuse_pairs(
 def _driver(construct: Construct, version: str, catalog: Catalog) -> Driver:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", version):
         raise ValueError(
-            f"{construct.node.path}: neuron_driver = {version}: not a version. Fix: write that of aws-neuronx-dkms, for example 2.31.7.0"
+            f"{construct.node.path}: neuron_driver = {version}: not a version. Fix: write the version of aws-neuronx-dkms, for example 2.31.7.0"
         )
     return Driver(version, str(catalog.repositories.yum), str(catalog.repositories.key))

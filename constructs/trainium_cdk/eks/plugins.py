@@ -71,17 +71,17 @@ class TrnPlugins(Checked):
         plugins.grant_access("Users", role, "edit")  # the role may then use `trn`
 
     Args:
-        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster with a kubectl provider, or an `aws_eks` one, of which an imported one needs the
+        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster with a kubectl provider, or an `aws_eks` one. An imported one needs the
             attributes `kubectl_role_arn` and `kubectl_layer`.
         node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
             queue of its name.
         system_nodes: Nodes for the controllers, which wait for them. Default: none.
-        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Each team has a folder of its own on EFS, and
+        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Each team has its own folder on EFS, and
             `namespace` too on a new one of `TrnStorage`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`; with `queues`, only `jobs/NAMESPACE/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole, 25 in each policy of the jobs' role, which may have ten. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
-        queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
+        queues: Shares of the nodes for teams, each with its own namespace. Default: all nodes are for `namespace`.
         existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
         plugins: What is installed, as in an environment file. Default: what jobs need, and the node problem detector.
         scaling: How long a job without nodes waits before it is tried again (`retry_minutes`). Default: 30 minutes.
@@ -190,7 +190,7 @@ class TrnPlugins(Checked):
         return self.role
 
     def grant_access(self, id: str, principal: AnyRole | str, policy: Policy, *, team: str | None = None) -> None:
-        """Let a role or user (an ARN) use the Kubernetes API: `TrnEksCluster.grant_access` for a cluster of your own.
+        """Let a role or user (an ARN) use the Kubernetes API: `TrnEksCluster.grant_access` for your own cluster.
 
         `trn` needs `edit`. JobSets are included, which no access policy of EKS covers.
 

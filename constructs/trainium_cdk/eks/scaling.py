@@ -69,12 +69,12 @@ class TrnScaler(Checked):
         vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. The CDK refuses public ones. Default:
             the private subnets of the cluster's VPC.
         scaling: How long nodes and jobs may wait, and whether on-demand nodes are reserved before they are started, as in an environment
-            file. A reservation is charged like its instances, is cancelled when they run (usually in the next minute), and otherwise ends by
-            itself between `capacity_minutes` and an hour later. Default: 10 minutes for idle nodes, and nodes are reserved.
+            file. A reservation is charged like its instances, is cancelled when they run (usually in the next minute), and otherwise ends
+            automatically between `capacity_minutes` and an hour later. Default: 10 minutes for idle nodes, and nodes are reserved.
         metrics: Write metrics of jobs and nodes to the log, from which CloudWatch reads them, for `TrnObservability`: 7, and 4 of each node
             group, 0.30 dollars a month each. Default: False.
-        job_ends: Write a line to the log for each job that has ended, or does not go on, for `TrnJobNotices`. Default: False.
-        devices: Let no pod start on a node of which EKS's node monitoring agent reports a broken device, and start another node: `replace`; or
+        job_ends: Write a line to the log for each job that has ended, or makes no progress, for `TrnJobNotices`. Default: False.
+        devices: Let no pod start on a node if EKS's node monitoring agent reports a broken device there, and start another node: `replace`; or
             leave it to EKS's node repair: `tell`. Default: `replace`.
         alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: none, the
             alarm is in CloudWatch.
@@ -226,7 +226,7 @@ def _reading(view: ClusterView) -> list[iam.PolicyStatement]:
 
 
 def _reserving(stack: Stack, view: ClusterView, node_groups: Sequence[INodeGroup]) -> list[iam.PolicyStatement]:
-    """Permissions to make capacity reservations with the cluster's tag that end by themselves, of the groups' instance types and for at most
+    """Permissions to make capacity reservations with the cluster's tag that end automatically, of the groups' instance types and for at most
     as many instances as the largest group has, and to cancel those."""
     prefix = f"arn:{stack.partition}:ec2:{stack.region}:{stack.account}"
     reservations, tagged = f"{prefix}:capacity-reservation/*", {f"aws:RequestTag/{CLUSTER}": view.name}

@@ -88,7 +88,7 @@ modprobe neuron
 rm "$gate"
 """
 NEURON_FINGERPRINT = "00FA2C1079260870A76D2C285749CAD8646D9185"
-"""Of the key that signs Neuron's packages ("Amazon AWS Neuron <neuron-maintainers@amazon.com>"), as Slurm nodes expect it, too."""
+"""Fingerprint of the key that signs Neuron's packages ("Amazon AWS Neuron <neuron-maintainers@amazon.com>"), as Slurm nodes expect it, too."""
 
 
 @dataclass(frozen=True)

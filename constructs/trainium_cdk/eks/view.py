@@ -227,7 +227,7 @@ def _identity(cluster: TheirCluster) -> str:
 
 
 def refuse_config_map(construct: Construct, cluster: AnyCluster) -> None:
-    """Raises ValueError for a cluster of `aws_eks` that has no access entries, as is that module's default. Of an imported cluster it is
+    """Raises ValueError for a cluster of `aws_eks` that has no access entries, as is that module's default. For an imported cluster it is
     not known."""
     if not (hasattr(cluster, "kubectl_role") and hasattr(cluster, "add_nodegroup_capacity")):
         return  # not of aws_eks, or imported

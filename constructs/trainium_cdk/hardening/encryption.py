@@ -1,4 +1,4 @@
-"""One key of your own for everything in a stack that can have one."""
+"""Your own key for everything in a stack that can have one."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def deploy(kind: Needs, cluster: ClusterOutputs) -> str:
     families = tuple(dict.fromkeys(f.family for f in cluster.fleets if f.devices))
     found = sorted(_stacks(kind, cluster, catalog, families), key=lambda stack: _rank(catalog, cluster, stack))
     if not found and (alone := [f for f in families if [*_stacks(kind, cluster, catalog, (f,))]]) and len(families) > 1:
-        return f"No Neuron release runs it beside the other instance types. Describe {' and '.join(alone)} nodes in an environment of their own"
+        return f"No Neuron release supports it together with the other instance types. Describe {' and '.join(alone)} nodes in their own environment"
     if not found:
         return "No Neuron release of the catalogue runs it on these nodes"
     best = found[0]
@@ -41,7 +41,7 @@ def deploy(kind: Needs, cluster: ClusterOutputs) -> str:
     if cluster.containers:
         words += ", without eks.ami_release"
     statement = evaluate(catalog, best).statement
-    return f"{words} (of which AWS says: {statement})" if statement else words
+    return f"{words} (AWS: {statement})" if statement else words
 
 
 def others(cluster: ClusterOutputs, instance_type: str) -> str:

@@ -37,7 +37,7 @@ def document(text: str) -> Document:
     found = plain(text)
     made = from_json(Document, found, strict=False)
     if made.error is None and "answer" not in found:
-        raise SpecError("it is no answer")
+        raise SpecError("it is not an answer")
     return made
 
 
@@ -67,7 +67,7 @@ def settings_in(record: str) -> dict[str, Any]:
 
 def _number(text: str) -> float:
     if not math.isfinite(found := float(text)):
-        raise SpecError(f"{text[:20]} is no number")
+        raise SpecError(f"{text[:20]} is not a number")
     return found
 
 

@@ -27,7 +27,7 @@ from trainium_cdk.text import counted
 
 _SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
 _DATE = 946_684_800
-"""Of all files, in seconds since 1970: the same files are the same archive. ZIP archives, as wheels are, know no time before 1980."""
+"""Time of all files, in seconds since 1970: the same files are the same archive. ZIP archives, as wheels are, know no time before 1980."""
 
 
 Kind = Literal["file", "program", "link"]

@@ -37,7 +37,7 @@ LONGEST_PAUSE = 30.0
 ONE_QUESTION = 30.0
 """Seconds for which a single request is retried."""
 CONTROLLER = 90.0
-"""The same while Slurm's controller does not answer: a restart may take a minute, of which Slurm's commands wait up to their MessageTimeout."""
+"""The same while Slurm's controller does not answer: a restart may take a minute, and Slurm's commands wait up to their MessageTimeout."""
 FOLLOWING = 900.0
 """Seconds without a response after which following a job fails: longer than a head node's restart."""
 _LONGEST_PAUSE = 15.0
@@ -119,11 +119,11 @@ class Backend(ABC):
     """The lines of several nodes come in one order, so that an offset can be continued from."""
 
     names_jobs: ClassVar[bool] = False
-    """A method that takes an id takes a beginning of it, too, and `latest`; then `full_id` has the id."""
+    """A method that takes an id takes its first characters, too, and `latest`; then `full_id` has the id."""
 
     cluster: ClusterOutputs
     say: Callable[[str], None] = staticmethod(lambda _: None)
-    """Called with a line about what was found: the id that is meant by another text, the node of a rank."""
+    """Called with a line about what was found: the full id for a shorter text, the node of a rank."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
     @property
@@ -305,7 +305,7 @@ class Backend(ABC):
                 another.
             node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
             rank: only the output of the node of this process.
-            follow: go on until the stage has ended, over restarts.
+            follow: continue until the stage has ended, over restarts.
             offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
                 several have a fixed order (`ordered_logs`).
             tail: begin at so many last lines of the stage, where the cluster can tell them (`ordered_logs`); with `follow`, of the last stage
@@ -313,7 +313,7 @@ class Backend(ABC):
             changed: called with the status that came with the log, and while following again whenever it has changed.
 
         Raises:
-            JobError: the job has no such stage, node or rank, or its nodes have not reported the rank yet. Of an array, the stage is `train`,
+            JobError: the job has no such stage, node or rank, or its nodes have not reported the rank yet. For an array, the stage is `train`,
                 and pieces have their `member`.
         """
 
@@ -437,7 +437,7 @@ def read_answer(document: Document, given: Any, cluster: ClusterOutputs) -> Any:
 
 
 def check_log(status: JobStatus, stage: str | None, node: int | None, offset: int = 0) -> None:
-    """Check that a job has the stage and the node whose log is requested. Of an array, the logs of all members are read together.
+    """Check that a job has the stage and the node whose log is requested. The logs of all members of an array are read together.
 
     Raises:
         JobError: it does not.
@@ -446,7 +446,7 @@ def check_log(status: JobStatus, stage: str | None, node: int | None, offset: in
     if status.members and stage != "prepare" and (node is not None or offset or stage not in (None, "train")):
         what = "a node" if node is not None else "an offset" if offset else f"the stage {stage}"
         raise JobError(
-            f"{status.id} is an array of {len(status.members)}, and {what} is that of one member. Give a member, for example "
+            f"{status.id} is an array of {len(status.members)}, and {what} belongs to one member. Give a member, for example "
             f"{status.id}/{status.members[0].name}"
         )
     if stage is not None and stage not in names:

@@ -66,6 +66,6 @@ def line(plan: Plan, blocks: list[Block], why: str) -> str:
         return block.text
     wanted = f"you asked for {span(asked)}" if asked else "you gave no --time-limit"
     then = (
-        "it is lost with its nodes" if job.past_block_end else "it saves, waits for the next block, and goes on there"
+        "it is lost with its nodes" if job.past_block_end else "it saves, waits for the next block, and continues there"
     )
     return f"{block.text}; {wanted}. If it starts now it has {span(last - now)}, until {clock(last)}: then {then}"

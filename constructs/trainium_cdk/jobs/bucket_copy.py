@@ -17,7 +17,7 @@ class BucketCopy(Copy):
     """Copies between S3 and one cluster, with the caller's permissions."""
 
     _etags: dict[str, str]
-    """Of what is to be fetched, by name."""
+    """Objects to fetch, by name."""
 
     def plan_fetch(self, source: str, target: str) -> CopyPlan:
         """Plan a copy from S3: of one object, or of all below a prefix. Arguments and errors as of `plan_upload`."""

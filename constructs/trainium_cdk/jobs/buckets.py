@@ -35,7 +35,7 @@ class Address(NamedTuple):
         quote.check(text)
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or len(bucket) < 3 or not bucket.replace("-", "").replace(".", "").isalnum():
-            raise JobError(f"{text[:80]!r} is no address in S3. Write s3://bucket/prefix")
+            raise JobError(f"{text[:80]!r} is not an address in S3. Write s3://bucket/prefix")
         return cls(bucket, key)
 
 
@@ -62,7 +62,7 @@ def client(bucket: str, region: str) -> Any:
 
 
 def list_objects(address: Address, region: str) -> Iterator[Object]:
-    """The objects whose keys begin with that of an address, in the order of their keys."""
+    """The objects whose keys begin with an address's key, in the order of their keys."""
     pages = client(address.bucket, region).get_paginator("list_objects_v2")
     with aws_errors_as(TransportError, f"cannot list {address}"):
         for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):

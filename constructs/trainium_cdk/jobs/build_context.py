@@ -117,7 +117,7 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> PackedFolder:
 
 @dataclass(frozen=True)
 class _Rules:
-    """Rules for files that are left out: those of .dockerignore, and `NOT_SENT` unless .dockerignore includes the name."""
+    """Rules for files that are left out: the rules in .dockerignore, and `NOT_SENT` unless .dockerignore includes the name."""
 
     ignored: PathSpec[Any]
     wanted: PathSpec[Any]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(plan: Plan) -> None:
-    """Check that a job can go on from the checkpoints that it names.
+    """Check that a job can continue from the checkpoints that it names.
 
     Raises:
         JobError: its program starts from none, or they are on no shared file system of the cluster.
@@ -27,7 +27,7 @@ def check(plan: Plan) -> None:
         return
     if made is None:
         raise JobError(
-            f"resume_from is {name}, but {job.kind} goes on from no checkpoint: it writes none. Remove --resume-from"
+            f"resume_from is {name}, but {job.kind} cannot continue from a checkpoint: it writes none. Remove --resume-from"
         )
     mounts = plan.cluster.mount_dirs
     if name.startswith("/") and not any(f"{name}/".startswith(f"{mount}/") for mount in mounts):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MAX_BYTES = 200_000
-"""Of a diff that is recorded: the Secret of a job on Kubernetes has at most 1 MiB."""
+"""Most bytes of a diff that is recorded: the Secret of a job on Kubernetes has at most 1 MiB."""
 _MAX_FILES = 500
 _SECONDS = 20
 
@@ -33,7 +33,7 @@ def read(folder: Path, sent: Collection[str]) -> Commit | None:
     """The commit of a folder; None if it is in no git repository, or git cannot say.
 
     Args:
-        sent: names of the files that are sent. Of others, which may be secret, nothing is recorded.
+        sent: names of the files that are sent. Nothing is recorded about others, which may be secret.
     """
     head = _git(folder, "rev-parse", "--verify", "HEAD")
     changed = _git(folder, "diff", "--name-only", "--relative", "--no-ext-diff", "-z", "HEAD") if head else None

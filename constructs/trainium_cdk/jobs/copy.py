@@ -42,7 +42,7 @@ from trainium_cdk.runner.requests import (
 MOST_FILES = 100_000
 _AT_ONCE = 8
 _MOST_OBJECTS, _MOST_BYTES, _MOST_NAMES = 1000, 2 * 2**30, 10_000
-"""Of a request: files and bytes that are moved; a larger file is alone. Names of files that are looked for."""
+"""Limits of a request: files and bytes that are moved; a larger file is alone. Names of files that are looked for."""
 _SMALL = 8 * 2**20
 """Bytes of a file that are one request, and in memory. Larger files are boto3's to transfer."""
 _SECONDS, _SPARE, _SLOWEST = 600, 300, 20_000_000
@@ -59,7 +59,7 @@ class CopyPlan:
         source, target: the folders, on their side.
         entries: of the source; `names`: of the same files in the target.
         missing: the numbers of those that are not in the target.
-        left_out: what is no file, with the reason.
+        left_out: what is not a file, with the reason.
         free: bytes of the target's file system.
     """
 

@@ -119,13 +119,13 @@ def packages(
     program: str = "",
     words: Iterable[Word] = (),
 ) -> tuple[PrepareStep, ...]:
-    """An environment of a kind's packages, on top of the cluster's or the image's. `Job.environment.packages` is to be true then.
+    """A virtual environment of a kind's packages, on top of the cluster's or the image's. `Job.environment.packages` is to be true then.
 
     Args:
         needed: of the kind.
         versions: `needed.requirements(job, cluster)`: what pip installs.
         more: further words of pip's.
-        program: a Python file that the kind sends (`Job.files`), which completes the environment: run in it, after pip; with `words`.
+        program: a Python file that the kind sends (`Job.files`), which completes the virtual environment: run in it, after pip; with `words`.
     """
     found = tuple(versions)
     made = PrepareStep(
@@ -144,7 +144,7 @@ def packages(
 def requirements(
     given: Requirements, workdir: Workdir | None, cluster: ClusterOutputs, image: str | None
 ) -> tuple[PrepareStep, ...]:
-    """An environment of a user's requirements. The code is fetched before. `Job.environment.packages` is to be true then."""
+    """A virtual environment of a user's requirements. The code is fetched before. `Job.environment.packages` is to be true then."""
     from trainium_cdk.jobs.own_packages import files_of
 
     there = [entry for path in given.paths for entry in files_of(path, workdir)] if workdir else []

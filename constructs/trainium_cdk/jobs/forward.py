@@ -19,7 +19,7 @@ _LOOK_SECONDS = 5.0
 _PIECE = 65_536
 _LINGER_SECONDS = 2.0
 _HEAD_SECONDS = 1.0
-"""After which a head that is still incomplete is no browser's: those send it at once."""
+"""After which a head that is still incomplete is not a browser's: those send it at once."""
 _REQUEST = re.compile(rb"[!-~]+ /\S*(?: HTTP/1|\Z)")
 _JUDGED = re.compile(rb"\r\n(host|origin|sec-fetch-site):[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
 _LOCAL = re.compile(rb"(?:127\.0\.0\.1|localhost)(?::[0-9]*)?")
@@ -157,7 +157,7 @@ def _read(here: socket.socket) -> bytes:
 
 def _is_foreign(data: bytes) -> bool:
     """Return whether these bytes are a browser's request that a page of another origin made. Browsers name the host and the origin, and since 2023
-    all send Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/), which no page can change. Without these headers it is no browser."""
+    all send Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/), which no page can change. Without these headers it is not a browser."""
     if not _REQUEST.match(data):
         return False
     head, end, _ = data.partition(b"\r\n\r\n")
@@ -182,8 +182,8 @@ def _refuse(here: socket.socket) -> None:
 
 
 def join(here: socket.socket, there: Any) -> None:
-    """Copy between two connections until both ends have closed. Of a browser, only the program's own pages get through. Each request of
-    a connection is judged: a browser may send those of several pages over one."""
+    """Copy between two connections until both ends have closed. From a browser, only the program's own pages get through. Each request of
+    a connection is judged: a browser may send several pages' requests over one."""
 
     def back() -> None:
         wanted = True  # all of it is read even if the caller has gone: the Kubernetes client's thread fails if nothing takes its data

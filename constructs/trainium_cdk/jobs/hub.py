@@ -53,6 +53,6 @@ def check_gated(job: Job, model: str, otherwise: str) -> None:
     if model.startswith(_GATED) and TOKEN not in job.env:
         raise JobError(
             f"{model} is gated: Hugging Face gives it to those who have accepted its licence. Accept it there, and give your token as "
-            f"--env {TOKEN} (the value is taken from your environment); or put its files on the cluster (`hf download`), and name their "
+            f"--env {TOKEN} (your shell gives the value); or put its files on the cluster (`hf download`), and name their "
             f"directory as {otherwise}"
         )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
 
 EXAMPLES = ("torchneuron", "bert-large")
-"""TorchNeuron with the packages of `finetune`; Neuron's training container with those of `bert-large`."""
+"""TorchNeuron with the packages of `finetune`; Neuron's training container with the packages of `bert-large`."""
 
 
 def how_to_build(cluster: ClusterOutputs) -> str:
@@ -23,7 +23,7 @@ def how_to_build(cluster: ClusterOutputs) -> str:
 
 def find(folder: Path) -> Path:
     """A folder to build: the one given or, where there is none, the example of this name, for example torchneuron or
-    examples/torchneuron. In a wheel the examples are beside this file, in a source tree in examples/.
+    examples/torchneuron. In a wheel the examples are in this file's folder, in a source tree in examples/.
 
     Raises:
         TrnError: it is neither a folder nor an example.

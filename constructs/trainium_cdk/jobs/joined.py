@@ -22,7 +22,7 @@ class Round(NamedTuple):
 
 
 Ask = Callable[[Mapping[str, int], "int | None"], Round]
-"""Asks for a round: of these members, from these bytes on; without any, of all. Or from so many last lines on."""
+"""Asks for a round: these members' logs after these bytes; without any, all members'. Or so many last lines and what follows."""
 
 
 class LogSource(Protocol):

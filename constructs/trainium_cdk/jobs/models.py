@@ -46,7 +46,7 @@ _SET = {
         ),
         "it is the job's own",
     ),
-    **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the environment of the job's packages sets it"),
+    **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the job's packages set it"),
 }
 """Variables that the runner sets, and why: a program would not find its own value."""
 
@@ -64,7 +64,7 @@ class Job(BaseModel):
     """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
     A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
-    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `program`, and overrides those of the
+    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `program`, and overrides the
     other methods that it needs. What they return is data for the runner (`runner.spec`), and no line of a shell.
     """
 
@@ -78,11 +78,11 @@ class Job(BaseModel):
     """First Neuron SDK release that it runs with, and first release that it does not run with any more; empty: no bound."""
     UPSTREAM: ClassVar[Upstream | None] = None
     PACKAGES: ClassVar[Packages | None] = None
-    """What its programs import beside the framework; None: it runs in the environment of the cluster, or of the image."""
+    """What its programs import in addition to the framework; None: it runs with the packages of the cluster, or of the image."""
     TENSORBOARD: ClassVar[str] = "output"
     """Folder of TensorBoard's files in the job's directory."""
     FETCHES: ClassVar[Fetches] = "files"
-    """What it fetches, which decides how much memory a pod has for it."""
+    """What it fetches: that decides how much memory its pod gets."""
     RESTARTS: ClassVar[bool] = True
     """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
     CHECKPOINTS: ClassVar[Checkpoints | None] = None
@@ -119,9 +119,9 @@ class Job(BaseModel):
         description="Time limit of the training: 90m, 12h, 2d. Slurm's forms work, too: minutes, HH:MM:SS, D-HH:MM:SS. Default: the queue's.",
     )
     env: Mapping[EnvName, str] = Field(
-        default_factory=dict, description="Additions to the launch environment; they win over the defaults."
+        default_factory=dict, description="Additional variables of the job's programs; they win over the defaults."
     )
-    precompile: bool = Field(default=True, description="Compile the graphs first, in a stage of its own.")
+    precompile: bool = Field(default=True, description="Compile the graphs first, in a separate stage.")
     cache: Word | None = Field(
         default=None,
         description="Name of the compile cache. Jobs with the same name share it. Default: the kind's name, or the script's.",
@@ -199,8 +199,8 @@ class Job(BaseModel):
         default=None,
         gt=0,
         le=100_000_000,
-        description="Most that its nodes may cost, in USD. It is told at 80%, and at 100% the job saves and stops. All attempts count, at the list "
-        "price; of an array, those of each member. Not in it: storage, prepare, nodes while they start.",
+        description="Most that its nodes may cost, in USD. At 80% you get a warning; at 100% the job saves and stops. All attempts count, at the list "
+        "price; in an array, for each member. Storage, prepare, and nodes while they start do not count.",
     )
 
     def __init__(self, **data: Any) -> None:
@@ -218,7 +218,7 @@ class Job(BaseModel):
                 raise wrong(f"env {name}: {reason}. Choose another name, or set it in your own script")
             if self.env[name].startswith(BEGINS) and not FORM.fullmatch(self.env[name]):
                 raise wrong(
-                    f"env {name}: {shown(self.env[name])} is no reference to a secret. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
+                    f"env {name}: {shown(self.env[name])} is not a reference to a secret. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
                 )
         fits(self._env_size())
         return self
@@ -268,7 +268,7 @@ class Job(BaseModel):
 
     @property
     def own_environment(self) -> bool:
-        """True if `prepare` makes an environment of the job's packages."""
+        """True if `prepare` installs the job's packages."""
         return self.PACKAGES is not None
 
     @property
@@ -304,7 +304,7 @@ class Job(BaseModel):
         return None
 
     def launch_environment(self, plan: "Plan", torch: tuple[int, ...]) -> dict[str, str]:
-        """Variables of this kind, in addition to those of every job.
+        """Variables of this kind, in addition to every job's.
 
         Args:
             torch: (major, minor) of PyTorch on the nodes.
@@ -316,7 +316,7 @@ class Job(BaseModel):
         """The program of the training, as it starts on each node."""
 
     def precompile_program(self, plan: "Plan") -> Program:
-        """The program whose graphs `neuron_parallel_compile` compiles. Default: that of the training, from its beginning."""
+        """The program whose graphs `neuron_parallel_compile` compiles. Default: the training's, from its beginning."""
         return replace(self.program(plan), resume=())
 
     def prepare(self, plan: "Plan") -> tuple[PrepareStep, ...]:

@@ -1,4 +1,4 @@
-"""The packages that a job of the user's own brings (`--requirements`): what it must send for them, and what is said of them."""
+"""The packages that a job of the user's own brings (`--requirements`): what it must send for them, and the lines that describe them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def check_code(requirements: Requirements, workdir: Workdir | None, variables: M
 
 
 def check(cluster: ClusterOutputs, file: str) -> None:
-    """Check that a cluster has an environment to add them to. Raises JobError: it has none."""
+    """Check that a cluster has packages to add them to. Raises JobError: it has none."""
     if not cluster.containers and cluster.framework == "none":
         raise JobError(
-            f"{cluster.stack} has no Python environment to add {file} to (framework: none). Deploy with another "
+            f"{cluster.stack} installs no packages to add {file} to (framework: none). Deploy with another "
             "`bootstrap: {framework: ...}`, or submit without --requirements"
         )
 

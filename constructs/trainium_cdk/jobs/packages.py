@@ -1,4 +1,4 @@
-"""The packages of a job beside the framework, and the check that a cluster can have them. `prepare` makes an environment of these packages alone
+"""The packages of a job on top of the framework, and the check that a cluster can have them. `prepare` makes a virtual environment of these packages alone
 (`runner.prepare.packages`). Pure."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class JobWithPackages(Protocol):
 
 
 class Packages(NamedTuple):
-    """The packages of a kind, at versions that go together. They are installed on top of the cluster's environment (Slurm) or the
-    image's packages (Kubernetes), of which PyTorch, the compiler and the runtime are never replaced.
+    """The packages of a kind, at versions that go together. They are installed on top of the cluster's packages (Slurm) or the
+    image's packages (Kubernetes). PyTorch, the compiler and the runtime are never replaced.
 
     Attributes:
         pins: requirements, as pip takes them.
@@ -73,7 +73,7 @@ class Packages(NamedTuple):
 
 
 def python_on(image: str | None, cluster: ClusterOutputs) -> str:
-    """The Python of a cluster's environment, or of the image that a job uses; empty if it is not known."""
+    """The Python of a cluster's packages, or of the image that a job uses; empty if it is not known."""
     from trainium_cdk.catalog import Catalog, python_of
 
     catalog = Catalog.load()
@@ -115,6 +115,6 @@ def describe(packages: Packages, job: JobWithPackages, cluster: ClusterOutputs) 
     words = [*packages.requirements(job, cluster), *([packages.also] if packages.also else [])]
     size = f", about {packages.megabytes:,} MB" if packages.megabytes else ""
     return (
-        f"packages of its own, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(words)} (installed once in "
+        f"own packages, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(words)} (installed once in "
         f"{cluster.shared_dir}{size})"
     )

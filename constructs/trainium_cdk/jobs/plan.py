@@ -78,7 +78,7 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
     """Refuses what cannot run on nodes without Trainium."""
     reason = ""
     if job.NEEDS_TRAINIUM:
-        reason = f"{job.kind} trains on NeuronCores. Use another queue, or submit a script of your own to {cpu.queue}"
+        reason = f"{job.kind} trains on NeuronCores. Use another queue, or submit your own script to {cpu.queue}"
     elif job.precompile:
         reason = "precompile runs the graphs of Trainium nodes there. Remove --precompile, or use another queue"
     elif job.lnc is not None:
@@ -135,7 +135,7 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
         )
     first, before = job.RELEASES
     if not within(release, *job.RELEASES):
-        bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
+        bounds = " and ".join([*([f"from {first}"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
             f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. "
             f"{fix or advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
@@ -202,7 +202,7 @@ def _image(job: Job, cluster: Cluster) -> None:
 
 
 def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
-    """The fleets of one queue that the job may use: all of the same instance type and EFA, as a reservation beside on-demand nodes."""
+    """The fleets of one queue that the job may use: all of the same instance type and EFA, as a reservation next to on-demand nodes."""
     try:
         every = () if job.queue or not job.instance_type else cluster.fleets
         fleets = every or cluster.queue(job.queue)

@@ -15,7 +15,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class Pyz(NamedTuple):
-    """The file. `name`: the SHA-256 of its content, by which versions are told apart."""
+    """The file. `name`: the SHA-256 of its content, which distinguishes versions."""
 
     content: bytes
     name: str

@@ -28,7 +28,7 @@ def words(values: Iterable[str]) -> str:
 
 
 def printed(*given: object) -> str:
-    """The words of a command that is printed, for a reader's shell. Of paths that are no UTF-8, too: it is not run here.
+    """The words of a command that is printed, for a reader's shell. Paths that are not UTF-8 pass, too: it is not run here.
 
     >>> printed("trn", "use", "my file.yaml")
     "trn use 'my file.yaml'"

@@ -26,7 +26,7 @@ TO_HOST = "AWS-StartPortForwardingSessionToRemoteHost"
 _COMMAND = "AWS-StartInteractiveCommand"
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 _LEAST = (1, 2, 497)
-"""First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
+"""First version that takes the session's secret from a variable, and not from its command line, which other users can read."""
 _READY_SECONDS = 30.0
 _END_OF_INPUT_SECONDS = 1.0
 

@@ -1,4 +1,4 @@
-"""The status of jobs and of nodes: that of the runner, and what only its client knows."""
+"""The status of jobs and of nodes: the runner's, and what only its client knows."""
 
 from __future__ import annotations
 

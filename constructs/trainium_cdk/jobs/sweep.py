@@ -29,13 +29,13 @@ _FORM = "Write NAME=VALUE,VALUE, for example lr=1e-4,3e-4, or a file: values.csv
 def as_array(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a job with its sweep read, and the array of its members."""
     if given.get("array") is not None:
-        raise wrong("sweep and array are both given, and a sweep is an array of its own. Remove --array")
+        raise wrong("sweep and array are both given, and a sweep is its own array. Remove --array")
     made = read(given["sweep"])
     return {**given, "sweep": made, "array": f"0-{len(made.rows) - 1}"}
 
 
 def read(given: Any) -> Sweep:
-    """A sweep as a user gives it: a mapping of names to values, of which each combination is a member; a list of mappings, one for each member;
+    """A sweep as a user gives it: a mapping of names to values, each combination being a member; a list of mappings, one for each member;
     or the texts of `--sweep`."""
     if isinstance(given, Sweep):
         return given
@@ -66,7 +66,7 @@ def check(sweep: Sweep, args: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def words(sweep: Sweep, args: Sequence[str]) -> Words:
-    """The arguments of a member: those of the job, and its values."""
+    """The arguments of a member: the job's, and its values."""
     own = re.compile("|".join(re.escape(f"{{{name}}}") for name in sweep.names))
     placed = {found for word in args for found in own.findall(word)}
     rest: list[Word] = [(f"--{name}=", Place(f"sweep.{name}")) for name in sweep.names if f"{{{name}}}" not in placed]
@@ -103,7 +103,7 @@ def _variable(name: str) -> str:
 
 
 def _parse(text: str) -> tuple[str, list[str]]:
-    """Read `lr=1e-4,3e-4`. A value with a comma stands in double quotes."""
+    """Read `lr=1e-4,3e-4`. A value with a comma needs double quotes."""
     name, equals, values = text.partition("=")
     if not equals:
         raise wrong(f"--sweep {shown(text)} has no values. {_FORM}")
@@ -173,7 +173,7 @@ def _text(value: Any, what: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
-        raise wrong(f"sweep: {what} is {value}, which is no number. Write another value")
+        raise wrong(f"sweep: {what} is {value}, which is not a number. Write another value")
     text = str(value) if isinstance(value, str | int | float) else ""
     if not text:
         has = "is empty" if value in ("", None) else f"is {shown(value)}, and no text or number"

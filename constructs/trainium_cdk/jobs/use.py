@@ -22,7 +22,7 @@ class Use:
     """The use of one node; None where it was not reported.
 
     Attributes:
-        cores: NeuronCores in use; `used`: their mean utilization in percent, `least`: that of the idlest one.
+        cores: NeuronCores in use; `used`: their mean utilization in percent, `least`: the idlest one's.
         device_bytes: device memory of all processes. host_bytes, host_total: memory of the machine.
     """
 

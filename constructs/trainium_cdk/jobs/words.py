@@ -1,4 +1,4 @@
-"""Words of a job. Of the programs that kinds start: places, launchers, values as a command line takes them. Of what users give: what can be passed
+"""Words of a job. In the programs that kinds start: places, launchers, values as a command line takes them. In what users give: what can be passed
 to a program, time limits, and the errors about them. Pure."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SCRIPT_BYTES = 5_000_000
 MAX_WORD_BYTES = 131_071
 """Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
 MAX_WORDS_BYTES = 1_000_000
-"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
+"""Longest arguments and variables together. Linux takes 2 MiB in all; the rest is for the node's own variables."""
 
 _LAUNCHERS: dict[str, Words] = {
     "torchrun": (
@@ -43,8 +43,8 @@ _LAUNCHERS: dict[str, Words] = {
 def launch(*program: Word, by: Literal["torchrun", "accelerate"] = "torchrun") -> Words:
     """The words that start a Python program once for each NeuronCore of the node.
 
-    The launchers are started as modules: the script `torchrun` runs the Python it was installed with, which does not have the packages of the
-    job's environment. `--multi_gpu` is Accelerate's name for several processes on any accelerator.
+    The launchers are started as modules: the script `torchrun` runs the Python it was installed with, which does not have the job's
+    packages. `--multi_gpu` is Accelerate's name for several processes on any accelerator.
     """
     return ("python3", "-m", *_LAUNCHERS[by], *program)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 MAX_BYTES, MAX_FILES = 500_000_000, 20_000
-"""Of all files together. Data and checkpoints belong on the shared file system."""
+"""Most bytes of all files together. Data and checkpoints belong on the shared file system."""
 _IGNORE = (".gitignore", ".trnignore")
 _NOT_SENT = frozenset({"__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 
@@ -29,7 +29,7 @@ def read(folder: Path) -> Workdir:
     """A folder without what `.gitignore` and `.trnignore` files leave out, nor credentials and caches.
 
     Raises:
-        JobError: it is no folder, cannot be read, is too large, or has a link that leads out of it.
+        JobError: it is not a folder, cannot be read, is too large, or has a link that leads out of it.
     """
     folder = folder.expanduser().resolve()
     if not folder.is_dir():

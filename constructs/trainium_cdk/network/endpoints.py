@@ -16,7 +16,7 @@ from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog.constants import AWS_BUCKETS, CLOUDFORMATION_BUCKETS, GATEWAY_ENDPOINTS
 
 WITHOUT_POLICY = frozenset({"route53"})
-"""Services of which it is not known whether their endpoint takes a policy; one that does not would fail the deployment."""
+"""Services whose endpoint may not take a policy; one that does not would fail the deployment."""
 
 
 def add_endpoints(

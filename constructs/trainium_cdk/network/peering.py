@@ -28,8 +28,8 @@ class TrnPeering(Checked):
         vpc: The VPC on this side.
         peer: The VPC on the other side. `peer.accepter_role` may be the ARN of an `iam.IRole`.
         cidr: Its IPv4 network, or several: the destinations of the other side's routes. Default: the primary one of `vpc`.
-        route_table_ids: Its route tables by name; each gets a route to the other side. Default: those of the
-            private subnets of `vpc`, or of the isolated ones if it has none.
+        route_table_ids: Its route tables by name; each gets a route to the other side. Default: the tables
+            of the private subnets of `vpc`, or of the isolated ones if it has none.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:

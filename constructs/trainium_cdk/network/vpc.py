@@ -35,7 +35,7 @@ class TrnNetwork(Checked):
         eks.Cluster(self, "Cluster", vpc=network.vpc, version=eks.KubernetesVersion.V1_33)
 
     Args:
-        network: Its addresses, zones, ways out and peerings; or a VPC that exists, of which nothing is created. A zone's position
+        network: Its addresses, zones, ways out and peerings; or a VPC that exists, in which nothing is created. A zone's position
             decides its addresses: only append to `zone_ids`. Default: 10.0.0.0/16 with one NAT gateway.
         max_azs: Number of zones if `network.zone_ids` is empty: zones of the stack's region, those with the most Trainium types first;
             in a region without catalogue entry, or an agnostic stack, the first zones of the account. Default: 2.

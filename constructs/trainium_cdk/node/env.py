@@ -15,7 +15,7 @@ from trainium_cdk.settings import Environment
 CPU_ROLE = "TRN_NODE_ROLE=cpu"
 """Argument of the nodes of the CPU queue."""
 JOBS_UID = 1999
-"""Of the jobs' account: below those of users, above those that an image gives to its own first users."""
+"""Uid of the jobs' account: below the users' uids, above the uids that an image gives to its first users."""
 
 
 def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> dict[str, str]:
@@ -79,7 +79,7 @@ def queue_arguments(env: Environment, queue: str, engine: str = "slurm", resourc
     arguments to every node of a queue.
 
     Args:
-        resource: only its nodes. Default: those of the whole queue.
+        resource: only its nodes. Default: the whole queue's.
     """
     of_queue = [f for f in fleets(env, engine) if f.queue == queue and resource in ("", f.resource)]
     return (

@@ -41,7 +41,7 @@ class TrnObservability(Checked):
         cluster: A `TrnPcluster`, a `TrnPcsCluster`, a `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
         node_groups: On EKS: the Trainium node groups to show. Default: none, for Slurm.
         container_insights: On EKS: whether Container Insights sends metrics of NeuronCores, memory and EFA. Default: False.
-        storage: The file systems to show. Default: those of the Slurm cluster, or of the node groups.
+        storage: The file systems to show. Default: the Slurm cluster's, or the node groups'.
         static_nodes: Number of nodes that run without work on purpose. Default: on Slurm, those that the queues always have; on EKS, none.
         alarm_topic: Where the alarms are sent. Default: no alarms, as they would reach no one.
         longest_wait: A job that waits longer raises an alarm. Default: 6 hours.

@@ -19,7 +19,7 @@ from trainium_cdk._cdk.permissions import allow
 
 class TrnJobNotices(Checked):
     """Sends a message to an SNS topic when a job has ended, however it ended: also when signal 9 killed it, or its node was lost. And when
-    a job runs and does not go on.
+    a job runs without progress.
 
     Slurm's queue, or Kubernetes, knows the end. On Slurm root's service `trn-metrics` of the head node reads it, on EKS `TrnScaler` (with
     `job_ends`), each minute. Both write a line to a log group. A function sends it: no node, and no job, may publish.
@@ -54,7 +54,7 @@ class TrnJobNotices(Checked):
         self.function = functions.Function(
             self,
             "Resource",
-            description="Tells an SNS topic of jobs that have ended, or do not go on",
+            description="Tells an SNS topic of jobs that have ended, or make no progress",
             code=functions.Code.from_asset(
                 str(Path(__file__).with_name("notice")), exclude=["*", "!*.py"], ignore_mode=IgnoreMode.GIT
             ),

@@ -83,7 +83,7 @@ def why(stack: str, client: Client) -> StackReport:
     found = find_stack(cloudformation, stack)
     if found is None:
         raise OutputsError(
-            f"there is no stack {stack} in this region, and CloudFormation has no record of one. Of a job, `trn status JOB` has the reason"
+            f"there is no stack {stack} in this region, and CloudFormation has no record of one. For a job, `trn status JOB` shows the reason"
         )
     stack_id = found["StackId"]
     custom: set[Custom] = set()
@@ -232,7 +232,7 @@ def eks_issues(client: Client, cluster: str) -> list[Evidence]:
 
 
 def _activities(scaling: Any, group: str, asg: str) -> list[Evidence]:
-    """Failed activities newest first, each message once. Of a group that launches again, older failures are past."""
+    """Failed activities newest first, each message once. If a group launches again, its older failures are past."""
     found: dict[str, Evidence] = {}
     for activity in scaling.describe_scaling_activities(AutoScalingGroupName=asg, MaxRecords=20)["Activities"]:
         if activity["StatusCode"] == "Successful":

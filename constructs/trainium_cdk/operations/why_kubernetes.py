@@ -49,7 +49,7 @@ def _warning(event: Object) -> Evidence:
 
 
 def _waiting(api: Api) -> list[Object]:
-    """Workloads without nodes of which a reason is known: AWS has none, a capacity block is over, or another job has them."""
+    """Workloads without nodes, where the reason is known: AWS has none, a capacity block is over, or another job has them."""
     found = api.list("Workload", without=["podSets"])
     return [w for w in found if not names.condition(w, "Finished") and queue.reasons(w)]
 

@@ -39,7 +39,7 @@ COPIES = f"{JOB_FILES}copies/"
 """Prefix of what `trn cp` copies, in the stack's bucket: until it has arrived."""
 
 KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
-"""Prefix -> days after which the stack's bucket deletes what is there. On EKS, only what is below `JOB_FILES`."""
+"""Prefix -> days after which the stack's bucket deletes the objects there. On EKS, only what is below `JOB_FILES`."""
 
 _OPTIONAL = ("users", "prepare_memory_gib", "health")
 """Fields without an output where they are empty."""
@@ -80,16 +80,16 @@ class Fleet(BaseModel):
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
     home: str = ""
-    """The queue that these nodes are named after, where `queue` is a partition of your own with nodes of others; else empty."""
+    """The queue that these nodes are named after, where `queue` is your own partition with nodes of others; else empty."""
 
     @property
     def text(self) -> str:
-        """Its output. Only that of a capacity block has `reservation`, and only that of your own partition `home`."""
+        """Its output. Only a capacity block's has `reservation`, and only your own partition's has `home`."""
         return self.model_dump_json(exclude={name for name in ("reservation", "home") if not getattr(self, name)})
 
 
 def block_of(capacity_type: str, reservation: str | None) -> str:
-    """The id of a capacity block that nodes are in; empty if they are in none, or it has no id of its own."""
+    """The id of a capacity block that nodes are in; empty if they are in none, or the block has no id."""
     return reservation if capacity_type == "capacity-block" and reservation and reservation.startswith("cr-") else ""
 
 
@@ -137,10 +137,10 @@ class ClusterOutputs(BaseModel):
     """The stack's own bucket."""
     registry_uri: str = ""
     health: str = ""
-    """Actions on a training without progress, beside the report: `hang=restart nan=stop`."""
+    """Actions on a training without progress, in addition to the report: `hang=restart nan=stop`."""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
     cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
-    """Nodes without Trainium for jobs, in a queue of their own; None if there are none, as on EKS and in stacks of older releases."""
+    """Nodes without Trainium for jobs, in their own queue; None if there are none, as on EKS and in stacks of older releases."""
 
     @classmethod
     def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ COMMON_KEYS: Keys = {
     "Framework": ("framework", "Framework that jobs train with: torch-native is TorchNeuron, torch-xla is PyTorch/XLA"),
     "Bucket": ("bucket", "S3 bucket of this stack, for files on their way to and from jobs"),
     "RegistryUri": ("registry_uri", "ECR repository for your training images; - if there is none"),
-    "JobHealth": ("health", "What is done about a training that hangs, or loses its loss, beside that it is told"),
+    "JobHealth": ("health", "What trn does, in addition to the report, when a training hangs or its loss becomes NaN"),
 }
 NEXT_STEP = "NextStep"
 """The output for people: a command. Nothing reads it."""
@@ -314,7 +314,7 @@ FORMS: Mapping[str, str] = {
 """Field -> a regular expression of all of its text, or of each of its texts. An empty one: the cluster has none. Anybody who may create a stack
 chooses its outputs, and `trn` runs commands by them with an administrator's rights."""
 _MOST = 10**7
-"""Of any number."""
+"""Suffix of any number."""
 
 
 def wrong(model: BaseModel) -> Iterator[tuple[str, Any]]:

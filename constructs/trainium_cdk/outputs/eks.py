@@ -23,7 +23,7 @@ JOB_USER = 10_001
 """The user that containers of jobs run as. Neuron's and EFA's devices are open to all users of a node."""
 _TEAM = "Team"
 _OWN_FOLDER = "efs-team-"
-"""Begins the name of a claim of EFS where the namespace has a folder of its own."""
+"""Begins the name of a claim of EFS where the namespace has its own folder."""
 
 
 class Team(BaseModel):
@@ -117,7 +117,7 @@ class EksCluster(ClusterOutputs):
 
     @property
     def own_folder(self) -> bool:
-        """True if the namespace has its jobs in a folder of its own, on EFS."""
+        """True if the namespace has its jobs in its own folder, on EFS."""
         return any(claim.startswith(_OWN_FOLDER) for claim in self.claims[:1])
 
     def needs_root(self, folder: str) -> bool:
@@ -184,7 +184,7 @@ def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), 
     """Return the outputs of a stack with an EKS cluster.
 
     Args:
-        teams: shares of the nodes, each with a namespace of its own.
+        teams: shares of the nodes, each with its own namespace.
         values: the fields of `EksCluster` that outputs carry; any may be a CDK token.
     """
     found = export("eks", EksCluster.keys, {"service_account": SERVICE_ACCOUNT, **values}, fleets)

@@ -146,7 +146,7 @@ def deployed(region: str) -> list[Deployed]:
 
 
 def here(region: str | None = None) -> str:
-    """The region that is given, else that of the AWS configuration. Raises OutputsError: there is none."""
+    """The region that is given, else the AWS configuration's. Raises OutputsError: there is none."""
     with aws_errors_as(OutputsError, "cannot tell the region"):
         return str(aws_client("cloudformation", region).meta.region_name)
 
@@ -159,7 +159,7 @@ _DEPLOYED = {
     "CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE",
     "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE",
 }  # fmt: skip
-"""Where the outputs are those of what is there. During a clean-up the update, or its rollback, has ended, and what is not needed is deleted."""
+"""States of a stack whose outputs describe its resources. During a clean-up the update, or its rollback, has ended, and what is not needed is deleted."""
 
 
 def _cluster(stack: str, region: str, status: str, outputs: Mapping[str, str]) -> Cluster:

@@ -15,7 +15,7 @@ _USER = re.compile(r"(?!root$)[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 JOBS_USER = "trn-jobs"
 """Account on all nodes that runs the jobs of no user in particular: without password, sudo and any login."""
 PEOPLE = "trn-users"
-"""Folder on the shared file system: each user has one of its own in it."""
+"""Folder on the shared file system: each user has its own folder in it."""
 
 
 class SlurmCluster(ClusterOutputs):
@@ -34,7 +34,9 @@ class SlurmCluster(ClusterOutputs):
         "Users": ("users", "Where the users of the cluster come from: local or directory"),
         "CpuNodes": ("cpu", "For the command trn: nodes without Trainium, which prepare data for jobs"),
     }
-    version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release"
+    version_fix = (
+        "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not the release's"
+    )
 
     engine: str = "slurm"
     head_node_id: str
@@ -44,7 +46,7 @@ class SlurmCluster(ClusterOutputs):
     image_user: str = "ubuntu"
     """The image's own user: administrators are that user, and no job is."""
     venv: str
-    """The virtual environment: a path, a name in the user's home directory, or ~USER/NAME in that of another."""
+    """The virtual environment: a path, a name in the user's home directory, or ~USER/NAME in another user's."""
 
     @property
     def identity(self) -> str:
@@ -66,7 +68,7 @@ class SlurmCluster(ClusterOutputs):
             return self
         if not self.users:
             raise OutputsError(
-                f"all jobs of {self.stack} belong to {self.job_user}. Remove --user {name[:80]}, or deploy with users of its own"
+                f"all jobs of {self.stack} belong to {self.job_user}. Remove --user {name[:80]}, or deploy an environment with `users`"
             )
         if name == self.image_user or not _USER.fullmatch(name):
             raise OutputsError(f"{name[:80]!r} cannot be the name of a user of {self.stack}. Correct --user")
@@ -142,7 +144,7 @@ def fleets(env: "Environment", engine: str = "slurm") -> tuple[Fleet, ...]:
 
 
 def _own_partitions(env: "Environment") -> Iterator[Fleet]:
-    """The fleets of partitions of your own in slurm.conf, which have nodes of queues."""
+    """The fleets of your own partitions in slurm.conf, which have nodes of queues."""
     p = env.pcluster
     scheduling = (p.overrides.get("Scheduling") or {}).get("SlurmSettings") or {}
     given = (*p.slurm_settings, *(scheduling.get("CustomSlurmSettings") or ()))

@@ -55,9 +55,9 @@ class TrnPcluster(Checked):
 
     Args:
         vpc: Where the cluster is.
-        queues: The partitions. Default: those of `cluster`.
-        head_node: Default: that of `cluster`, a c5.4xlarge without SSH; Session Manager reaches it.
-        cluster_name: ParallelCluster creates a stack of this name. Default: that of `cluster`, else from the construct's path.
+        queues: The partitions. Default: `cluster.queues`.
+        head_node: Default: `cluster`'s, a c5.4xlarge without SSH; Session Manager reaches it.
+        cluster_name: ParallelCluster creates a stack of this name. Default: `cluster`'s, else from the construct's path.
         cluster: Everything else that an environment describes of the cluster: nodes, users, accounting, lines for slurm.conf. Default: one
             queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
@@ -66,12 +66,12 @@ class TrnPcluster(Checked):
             Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
         head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where the head node's `subnet` is public.
-        login_subnet: Default: that of the head node.
-        ssh_from: What may connect to the head node and the login nodes by SSH, beside `ssh.from_cidrs` of the head node: prefix lists,
+        login_subnet: Default: the head node's.
+        ssh_from: What may connect to the head node and the login nodes by SSH, in addition to `ssh.from_cidrs` of the head node: prefix lists,
             networks, security groups. Its `ssh` gives the key. Default: nothing more.
-        volume_keys: Keys of volumes, beside `cluster.volume_keys`, which the head node and ParallelCluster's function may use, only through
+        volume_keys: Keys of volumes, in addition to `cluster.volume_keys`, which the head node and ParallelCluster's function may use, only through
             EC2. Default: none.
-        node_policies: Policies of every node's role, beside `cluster.node_policies`. ParallelCluster may attach only policies of the account
+        node_policies: Policies of every node's role, in addition to `cluster.node_policies`. ParallelCluster may attach only policies of the account
             whose name begins with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
         log_retention: How long the cluster's logs are kept. Default: a year.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
@@ -319,7 +319,7 @@ class TrnPcluster(Checked):
         return role
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
-        what = f"What {whose} may do beside ParallelCluster's own permissions"
+        what = f"What {whose} may do in addition to ParallelCluster's own permissions"
         policy = iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
         acknowledge_wildcards(policy, statements)
         return policy

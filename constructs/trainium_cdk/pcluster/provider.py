@@ -30,7 +30,7 @@ class TrnPclusterProvider(Checked):
         CustomResource(self, "Slurm", service_token=provider.service_token, resource_type="Custom::PclusterCluster")
 
     Args:
-        version: Of ParallelCluster. Default: the catalogue's.
+        version: ParallelCluster's. Default: the catalogue's.
         role: The role its function runs with. Default: a new one with ParallelCluster's published policies.
         policies: Policies added to the new role. Default: none.
 

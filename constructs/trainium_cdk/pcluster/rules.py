@@ -87,7 +87,7 @@ def _default_name(construct: Construct) -> str:
 
 @jsii.implements(IValidation)
 class TagsFit:
-    """Fails the synthesis if the cluster's tags with those of its stack, which ParallelCluster's function adds, are too many. Tags of
+    """Fails the synthesis if the cluster's tags and its stack's, which ParallelCluster's function adds, are too many. Tags of
     `cdk deploy --tags` are not known here."""
 
     def __init__(self, construct: Construct, environment: Environment, own: InheritedTags):

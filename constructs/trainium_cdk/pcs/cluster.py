@@ -47,9 +47,9 @@ class TrnPcsCluster(Checked):
 
     Args:
         vpc: Where the cluster is.
-        queues: The partitions. Default: those of `cluster`.
-        login_node: Default: that of `cluster`, a c5.2xlarge, which Session Manager reaches.
-        cluster_name: Default: that of `cluster`, else from the construct's path.
+        queues: The partitions. Default: `cluster.queues`.
+        login_node: Default: `cluster`'s, a c5.2xlarge, which Session Manager reaches.
+        cluster_name: Default: `cluster`'s, else from the construct's path.
         cluster: Everything else that an environment describes of the cluster: nodes, users, the controller's size, settings of Slurm.
             Default: one queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
@@ -57,7 +57,7 @@ class TrnPcsCluster(Checked):
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types. The
             controller and the login node are in the first. Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
-        node_policies: Policies of every node's role, beside `cluster.node_policies`. Default: none.
+        node_policies: Policies of every node's role, in addition to `cluster.node_policies`. Default: none.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 

@@ -16,7 +16,7 @@ and the readers of logs (`readers`).
     runner folder PLACE             Kubernetes: the jobs' folder on a new file system
     runner prepare JOB ENV          what a job fetches, as the program of its first stage
     runner step, relay, board       a command, a port, and TensorBoard on a node of a job
-    runner events FOLDER SINCE LOG  the numbers of TensorBoard's files, beside a program that prints none
+    runner events FOLDER SINCE LOG  the numbers of TensorBoard's files, with a program that prints none
 
 A job is a folder on the shared file system, the same on both engines:
 

@@ -10,7 +10,7 @@ MAX_MEMBERS = 1000
 
 
 def indices(array: str) -> list[int]:
-    """The indices of an array, from the lowest on; empty where a range's first is not before its last.
+    """The indices of an array, in ascending order; empty where a range's first is not before its last.
 
     >>> indices("0-3%2"), indices("10-20:5,1,3"), indices("5-3,1")
     ([0, 1, 2, 3], [1, 3, 10, 15, 20], [])

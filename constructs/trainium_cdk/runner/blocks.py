@@ -26,7 +26,7 @@ class Block:
 
     Attributes:
         queue, resource: the partition, and the compute resource in it.
-        saves: when jobs are told to save.
+        saves: when jobs get the signal to save.
         stops: when EC2 begins to end its instances.
         ends: when it ends.
     """
@@ -115,4 +115,4 @@ def waits(jobs: Path, job: Path, queue: str) -> str:
     if not last.count or any(one.queue == queue and one.saves > time.time() for one in read(jobs)):
         return ""
     has = "has ended" if last.ends <= time.time() else f"ends at {clock(last.ends)}"
-    return f"capacity block {last.id} {has}: it waits for the next one (reservation of queue {queue}), and goes on there from its checkpoint"
+    return f"capacity block {last.id} {has}: it waits for the next one (reservation of queue {queue}), and continues there from its checkpoint"

@@ -40,7 +40,7 @@ class NoMember(ReportedError):
 
 
 class Taken(ReportedError):
-    """The id is that of another job, which is not touched."""
+    """Another job has this id. It is not touched."""
 
     kind = "taken"
 

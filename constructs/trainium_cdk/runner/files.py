@@ -67,7 +67,7 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def read_end(path: Path, most: int, begin: int = 0) -> bytes:
-    """The last bytes of a regular file, of those from `begin` on. Raises as `read`."""
+    """The last bytes of a regular file, none before `begin`. Raises as `read`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

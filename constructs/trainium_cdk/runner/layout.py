@@ -41,7 +41,7 @@ def lay_out(folder: Path, job: JobSpec) -> None:
     (folder / "files").mkdir(mode=0o700, exist_ok=True)
     for name, content in job.files.items():
         if "/" in name or name in ("", ".", ".."):
-            raise Refused(f"{name!r} is no name of a file. Use one without slashes")
+            raise Refused(f"{name!r} is not a file name. Use one without slashes")
         files.write(folder / "files" / name, content, 0o700)
     files.write_json(folder / "job.json", to_json(dataclasses.replace(job, variables={}, files={})), 0o600)
     write_variables(folder, job)

@@ -173,7 +173,7 @@ def failure(job: Path, stage: str, run: str = "") -> Optional[Failure]:
 
 
 def fail(job: Path, stage: str, run: str, value: Failure) -> bool:
-    """Record a failure, unless there is one that counts before it. Returns whether it is recorded. A full disk is no further failure."""
+    """Record a failure, unless there is one that counts before it. Returns whether it is recorded. A full disk is not another failure."""
     path, kept = _path(job, stage, f"{run}{_FAILED}"), dataclasses.asdict(value.cut(_LARGEST_FAILURE))
     with contextlib.suppress(OSError):
         if files.create(path, kept):
@@ -268,5 +268,5 @@ def _names(folder: Path) -> list[str]:
 
 def _path(job: Path, stage: str, rest: str) -> Path:
     if not _NAME.fullmatch(stage):
-        raise ValueError(f"{stage!r} is no stage's name")
+        raise ValueError(f"{stage!r} is not a stage's name")
     return job / "state" / f"{stage}.{rest}"

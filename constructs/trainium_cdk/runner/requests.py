@@ -1,6 +1,6 @@
 """Requests of a client to the runner of a cluster, and their answers: one request is one JSON document, and so is its answer.
 
-Answers come from machines that jobs run on: what a value must be stands in its type, and whoever reads it refuses anything else.
+Answers come from machines that jobs run on: each value's type says what it must be, and whoever reads it refuses anything else.
 """
 
 import re
@@ -25,7 +25,7 @@ class Cluster:
         identity: tells clusters apart that have the same file system, one after another.
         name, stack, region: as messages name it.
         cpu_queue: of the nodes without Trainium; empty: there are none.
-        multi_user: whether it has several users, each with a folder of its own.
+        multi_user: whether it has several users, each with its own folder.
         blocks: its capacity blocks, where the client has asked for them, and EC2 has told.
     """
 
@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def shared(self) -> Path:
-        """The shared file system. `TRN_SHARED_ROOT` stands before it in a sandbox."""
+        """The shared file system. In a sandbox, `TRN_SHARED_ROOT` is its prefix."""
         return Path(shared_root() + self.shared_dir)
 
     @property
@@ -69,7 +69,7 @@ class Error:
 
 @dataclass(frozen=True)
 class ListJobs:
-    """The newest jobs, newest first. `others`: then those of other users that run or wait."""
+    """The newest jobs, newest first. `others`: then other users' that run or wait."""
 
     limit: int = 50
     others: bool = False
@@ -125,7 +125,7 @@ class Log:
     """A piece of a log, and the job's status just before it was read: if the stage had ended, its log is complete.
 
     Attributes:
-        members: of an array, the pieces of those of its members that have any, in their order; None: it is no array.
+        members: for an array, the pieces of its members that have any, in their order; None: it is not an array.
         node: of the rank that was asked for.
     """
 
@@ -146,7 +146,7 @@ class Report:
 
 @dataclass(frozen=True)
 class History:
-    """A job, what it was submitted with (as of `JobSettings`), and the logs of its stages, without what is no regular file."""
+    """A job, what it was submitted with (as of `JobSettings`), and the logs of its stages, without what is not a regular file."""
 
     job: JobStatus
     settings: Mapping[str, Any]
@@ -180,7 +180,7 @@ class SubmitJobs:
     """Submit these jobs, each once. Answer: the `Outcome` of each.
 
     Attributes:
-        addresses: presigned, of what the client sends, by what they stand for. They are no part of a job.
+        addresses: presigned, of what the client sends, by what they stand for. They are not part of a job.
     """
 
     jobs: tuple[JobSpec, ...]
@@ -296,7 +296,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ListFiles:
-    """The files of a folder, or one file. Answer: `Listing`. `places`: the shared file systems, on one of which it must be."""
+    """The files of a folder, or one file. Answer: `Listing`. `places`: the shared file systems; it must be on one of them."""
 
     path: str
     places: tuple[str, ...]
@@ -409,7 +409,7 @@ OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "take files": (TakeFiles, None, "head.copying.take_files"),
     "give files": (GiveFiles, tuple[SentFile, ...], "head.copying.give_files"),
 }
-"""Of each operation: the class of its request, that of its answer, and the function that answers it, as FOLDER.MODULE.FUNCTION. It gets a `Cluster`
+"""Each operation's request class, answer class, and the function that answers it, as FOLDER.MODULE.FUNCTION. It gets a `Cluster`
 and the request."""
 
 
@@ -423,7 +423,7 @@ def read_request(value: Any) -> tuple[str, Cluster, Any]:
     """The function that answers a request, its cluster, and what is asked.
 
     Raises:
-        SpecError: it is no request of this version.
+        SpecError: it is not a request of this version.
     """
     if not isinstance(value, dict) or set(value) != {"version", "op", "cluster", "given"}:
         raise SpecError("a request has version, op, cluster and given, and nothing else")

@@ -61,7 +61,7 @@ def resolve(variables: Mapping[str, str], region: str, path: str | None = None) 
 def _read(name: str, reference: str, region: str, path: str) -> str:
     found = FORM.fullmatch(reference)
     if not found:
-        raise Refused(f"env {name}: it is no reference to a secret. Write secretsmanager:NAME or ssm:NAME")
+        raise Refused(f"env {name}: it is not a reference to a secret. Write secretsmanager:NAME or ssm:NAME")
     at = found["region"] or region
     where = {"PATH": path, **({"AWS_REGION": at, "AWS_DEFAULT_REGION": at} if at else {})}
     value = _ask(name, found["service"], found["id"], {**os.environ, **where})
@@ -106,5 +106,5 @@ def _ask(name: str, service: str, id: str, variables: Mapping[str, str]) -> str:
     except ValueError:
         value = None
     if not isinstance(value, str):
-        raise Refused(f"env {name}: {id[:200]} is no text")
+        raise Refused(f"env {name}: {id[:200]} is not text")
     return value

@@ -18,7 +18,7 @@ NO_RESPONSE = re.compile(
     "|Resource temporarily unavailable|Interrupted system call|Operation now in progress|No buffer space available"
 )
 """Part of an error of Slurm's programs if the controller did not respond, or only in part: while it crashes or starts, for example. It
-neither accepted nor rejected the request then (slurm_errno.c of Slurm 22.05; the errors of connect, send and recv in POSIX, of which they
+neither accepted nor rejected the request then (slurm_errno.c of Slurm 22.05; the errors of connect, send and recv in POSIX: they
 print the C library's text; 2026-11-23)."""
 SECONDS = 120
 """After which a program that does not end is ended. Each waits some 20 s for a controller that does not answer."""
@@ -28,7 +28,7 @@ _MOST = 2000  # characters of an error
 _LEFT_OUT = ("SBATCH_", "SQUEUE_", "SCONTROL_", "SINFO_", "SACCT_", "SACCTMGR_", "SRUN_", "SLURM_")
 """Variables of the user's own defaults, and of a job in which this runs: sbatch and srun would pass those on to another job."""
 _KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_SACK_")
-"""Variables that say where and as whom Slurm is asked."""
+"""Variables that say where Slurm is asked, and for which user."""
 _BAR = "\x1f"
 
 
@@ -68,7 +68,7 @@ def run(*words: str, text: str | None = None, seconds: float = SECONDS) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The variables for a program of Slurm: without the user's own defaults, and without those of a job in which this runs."""
+    """The variables for a program of Slurm: without the user's own defaults, and without the variables of a job in which this runs."""
     return {k: v for k, v in os.environ.items() if k.startswith(_KEPT) or not k.startswith(_LEFT_OUT)}
 
 
@@ -111,7 +111,7 @@ class Row:
 
     @property
     def id(self) -> str:
-        """The id of the job whose stage this is; empty if it is no stage of a job."""
+        """The id of the job whose stage this is; empty if it is not a stage of a job."""
         id, _, stage = self.name.rpartition(":")
         return id if stage in STAGES and self._is_marked(id) else ""
 
@@ -183,7 +183,7 @@ def everybody() -> list[Row]:
     """
     if os.getuid() and "jobs" in private():
         raise Refused(
-            "Slurm shows each user only their own jobs here (PrivateData=jobs), so that those of others are not known. Root sees all with squeue"
+            "Slurm shows each user only their own jobs here (PrivateData=jobs), so that others' jobs are not known. Root sees all with squeue"
         )
     return rows(others=True)
 

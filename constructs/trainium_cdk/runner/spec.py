@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Optional, TypeVar, Union
 
 VERSION = 1
-"""Of this format: a change of a field that is sent raises it."""
+"""Version of this format: a change of a field that is sent raises it."""
 
 T = TypeVar("T")
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # a Python may write `X | None`
@@ -36,7 +36,7 @@ class Place:
     """A part of a word that only the node knows, by its name.
 
     Names: `job` (the job's folder; of a member of an array its own), `files` (what its kind sends), `trn` (the folder of data, sources and models),
-    `root` (what stands before an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
+    `root` (the prefix of an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
     `checkpoint` (the newest complete one), `nodes`, `node` (0, 1, ...), `processes` (of one node), `workers` (of all nodes), `master` (address of
     node 0), `port`, `host` (the node's name), `id` (the job's; of a member of an array ARRAY/INDEX), `index` (of such a member), `run` (tells
     one run of the stage from another), `problem` (why the node's Neuron driver and runtime do not work together; empty where they do),
@@ -67,10 +67,10 @@ class Program:
     """The program that a stage starts on each node.
 
     Attributes:
-        words: the program and its arguments; it is no shell's line.
+        words: the program and its arguments; it is not a shell's line.
         folder: where it starts.
         resume: further words once the job has a checkpoint.
-        variables: besides the job's own, which win. PYTHONPATH stands before theirs and the node's.
+        variables: besides the job's own, which win. PYTHONPATH comes before theirs and the node's.
         folders: made before it starts.
     """
 
@@ -118,8 +118,8 @@ class Checkpoints:
         pattern: of a checkpoint's name, for example `ckpt_*.pt`, newest last in the order of its numbers; empty: all that the folder has belongs together.
         last: a file in a checkpoint that its program writes last; `zip`: the checkpoint is a file, complete if it is a whole ZIP archive.
         forget: what is deleted before the program starts: `others` than the newest one; empty: nothing.
-        same: what a job that goes on from another one's checkpoints must have in common with it.
-        source: a job's id, `ARRAY/INDEX`, or a folder of a shared file system from which this job goes on; empty: none.
+        same: what a job that continues from another one's checkpoints must have in common with it.
+        source: a job's id, `ARRAY/INDEX`, or a folder of a shared file system from which this job continues; empty: none.
     """
 
     folder: str
@@ -133,7 +133,7 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Rule:
-    """Neuron drivers and runtimes that do not work together: each from `first` on, before `before`; empty: no bound. `words`: what to write instead."""
+    """Neuron drivers and runtimes that do not work together: each from `first`, and before `before`; empty: no bound. `words`: what to write instead."""
 
     driver: tuple[str, str]
     runtime: tuple[str, str]
@@ -142,7 +142,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class NodeEnvironment:
-    """The environment of a program on its node.
+    """What surrounds a program on its node.
 
     Attributes:
         venv: the virtual environment of the cluster (`~` and `~USER` at its start are replaced on the node); empty: the image's own Python.
@@ -182,7 +182,7 @@ class PrepareStep:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The values of an array's members. `rows[INDEX]`: those of a member, in the order of the names."""
+    """The values of an array's members. `rows[INDEX]`: a member's, in the order of the names."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -226,7 +226,7 @@ class HealthRules:
         hang: `tell`, or `restart` from the newest checkpoint. nan: `tell`, or `stop`.
         every: between two looks of a node, and of what judges all of them.
         least: without a step, after which a training hangs at the earliest.
-        start: without a line, after which a program that has done fewer than ten steps, and does not hang, is told of.
+        start: without a line, after which a program that has done fewer than ten steps, and does not hang, is reported.
     """
 
     hang: str = "tell"
@@ -250,8 +250,8 @@ class JobSpec:
 
     Attributes:
         shown: what `trn list` shows of it: kind, queue, instance_type, nodes, global_batch_size, user, checkpoints.
-        settings: what it was submitted with, beside the defaults of its kind; without its variables.
-        variables: the user's own. They win over all others, and stand in a file of their own.
+        settings: what it was submitted with, other than the defaults of its kind; without its variables.
+        variables: the user's own. They win over all others, and are in their own file.
         files: what its kind sends, by name; programs are executable.
         array: indices of its members, as Slurm takes them; empty: none.
         sweep: the values of its members; None: they differ in their index alone.
@@ -379,13 +379,13 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
         return None if value is None else _read(inner[0], value, at, strict)
     if origin is tuple:
         if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
-            raise SpecError(f"{at} is no list of that length")
+            raise SpecError(f"{at} is not a list of that length")
         kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
         parts = (_read(one, part, f"{at}[{i}]", strict) for i, (one, part) in enumerate(zip(kinds, value)))
         return kind(*parts) if named else tuple(parts)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, dict):
-            raise SpecError(f"{at} is no object")
+            raise SpecError(f"{at} is not an object")
         return {str(key): _read(inner[1], one, f"{at}.{key}", strict) for key, one in value.items()}
     if dataclasses.is_dataclass(kind):
         return _object(kind, value, at, strict)
@@ -395,7 +395,7 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
         try:
             return base64.b64decode(value, validate=True)
         except (TypeError, ValueError):
-            raise SpecError(f"{at} is no base64") from None
+            raise SpecError(f"{at} is not base64") from None
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -405,7 +405,7 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
 
 def _object(kind: Any, value: Any, at: str, strict: bool) -> Any:
     if not isinstance(value, dict):
-        raise SpecError(f"{at} is no object")
+        raise SpecError(f"{at} is not an object")
     fields = {one.name: one for one in dataclasses.fields(kind)}
     unknown = sorted(set(value) - set(fields))
     if unknown and strict:
@@ -432,7 +432,7 @@ def read_word(value: Any, at: str = "a word") -> Word:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise SpecError(f"{at} is no word")
+        raise SpecError(f"{at} is not a word")
     parts: list[Part] = []
     for one in value:
         if isinstance(one, str):
@@ -442,5 +442,5 @@ def read_word(value: Any, at: str = "a word") -> Word:
         elif isinstance(one, dict) and set(one) == {"only"}:
             parts.append(Only(read_word(one["only"], at)))
         else:
-            raise SpecError(f"{at} is no word")
+            raise SpecError(f"{at} is not a word")
     return tuple(parts)

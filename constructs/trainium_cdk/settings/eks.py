@@ -125,7 +125,7 @@ def _fits(script: str) -> str:
         raise wrong("it contains --==TRN==, which is reserved as a separator", "remove --==TRN== from it")
     if (size := len(script.encode())) > 12_000:
         raise wrong(
-            f"it has {size:,} bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
+            f"it has {size:,} bytes in UTF-8, and EC2 accepts 12,000 in addition to the stack's own user data",
             "shorten it, or let it fetch the rest from S3",
         )
     return script
@@ -183,7 +183,7 @@ class NodeGroup(QueueSettings, NodeSettings):
     """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or plain ENA on card 0
     and `efa-only` on all cards."""
     custom_ami: AmiId | None = None
-    """An image of your own, derived from the EKS AL2023 Neuron image."""
+    """Your own image, derived from the EKS AL2023 Neuron image."""
     local_storage: bool = True
     """Combine the instance's NVMe disks into one RAID-0 volume for containers and scratch data."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
@@ -339,7 +339,7 @@ class Eks(ControlPlane, Section):
     node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs without a named one use the first."""
     queues: tuple[TeamQueue, ...] = ()
-    """Shares of the nodes for teams, each with a namespace of its own. Default: everyone uses `namespace`, and all nodes
+    """Shares of the nodes for teams, each with its own namespace. Default: everyone uses `namespace`, and all nodes
     are for it."""
     plugins: Plugins = Plugins()
     mirror: Mirror = Mirror()

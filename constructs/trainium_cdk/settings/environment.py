@@ -54,7 +54,7 @@ Requirement = Annotated[str, StringConstraints(max_length=1000), AfterValidator(
 
 
 class OwnScript(Settings):
-    """A script of your own, which Slurm nodes run as root after ours."""
+    """Your own script, which Slurm nodes run as root after ours."""
 
     name: Annotated[
         str,
@@ -64,7 +64,7 @@ class OwnScript(Settings):
     script: Annotated[str, Text(r"^#!", "a script that names its interpreter first", "#!/bin/bash", max_length=200_000)]
     """Its text; the first line names the interpreter, for example `#!/bin/bash`. Everybody with access to a node can read it: no secrets.
     It runs at a node's first start, and on head and login nodes again when the scripts change: let it be repeatable. If it fails, the
-    node does too; an update of the cluster only reports it. The environment variable TRN_NODE_ROLE is head, compute, cpu or login."""
+    node does too; an update of the cluster only reports it. The variable TRN_NODE_ROLE is head, compute, cpu or login."""
     nodes: tuple[Literal["head", "compute", "login"], ...] = Field(default=("head", "compute", "login"), min_length=1)
     """The nodes that run it. On AWS PCS the login node is the head; nodes of the CPU queue are compute nodes, too."""
 
@@ -87,7 +87,7 @@ class Bootstrap(Settings):
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
     """Additional packages for it, as pip takes them: `transformers>=4.40,<5`, `tomli; python_version < "3.11"`,
-    `peft @ git+https://github.com/huggingface/peft@COMMIT`. An index of your own: `--extra-index-url https://...`. No passwords."""
+    `peft @ git+https://github.com/huggingface/peft@COMMIT`. Your own index: `--extra-index-url https://...`. No passwords."""
     scripts: tuple[OwnScript, ...] = ()
     """Your own scripts, in the order in which Slurm nodes run them. Nodes on EKS have `eks.node_groups[].user_data`."""
 
@@ -107,16 +107,16 @@ def _encryption(value: str) -> str:
 
 
 class Health(Settings):
-    """What is done about a training that runs, and does not go on. It is always told: `trn status JOB`."""
+    """What to do when a training runs and makes no progress. `trn status JOB` always reports it."""
 
     hang: Literal["tell", "restart"] = "tell"
     """A training that makes no step for far longer than usual: `tell`, or `restart` it from its newest complete checkpoint. After three restarts
     without a new step between them, the job has failed."""
     nan: Literal["tell", "stop"] = "tell"
-    """A loss that is no number any more: `tell`, or `stop` the job after five such steps."""
+    """A loss that became NaN: `tell`, or `stop` the job after five such steps."""
 
     device: Literal["tell", "replace"] = "replace"
-    """A node of which a device has an error that its memory could not correct, as root measured it: `replace` it, and let its job go on with other
+    """A node whose device has an error that its memory could not correct, as root measured it: `replace` it, and let its job continue with other
     nodes; or `tell`. After three such nodes without a new step between them, the job has failed."""
 
     @property
@@ -161,7 +161,7 @@ class Environment(Settings):
     """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete` it, or `keep` it and list what is kept."""
     encryption: Annotated[str, AfterValidator(_encryption)] = "aws-managed"
     """The keys that encrypt images, buckets, file systems and volumes. `aws-managed`: AWS's own keys. `customer-key`: a key that the
-    stack creates. Or the ARN of your own key, in this region and account. Logs, environment variables of Lambda functions and
+    stack creates. Or the ARN of your own key, in this region and account. Logs, variables of Lambda functions and
     Kubernetes secrets always have a key that the stack creates, or yours."""
     log_days: Days = 365
     """How long logs are kept, days: of clusters, with the audit log of EKS; of the VPC's traffic; of nodes and pods; of metrics."""
@@ -176,7 +176,7 @@ class Environment(Settings):
     observability: Observability | None = Observability()
     """What CloudWatch shows of the clusters: null for nothing."""
     overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")
-    """Instance types, Neuron releases, prices and package mirrors of your own."""
+    """Instance types, Neuron releases, prices and your own package mirrors."""
 
     _source: Source = PrivateAttr(default_factory=Source)
     _catalog: Catalog | None = PrivateAttr(default=None)
@@ -253,7 +253,7 @@ class Environment(Settings):
 
     @property
     def node_image(self) -> Ami | None:
-        """The EKS image of its node groups: that of `eks.ami_release`, else the newest known one whose driver is compatible with the
+        """The EKS image of its node groups: `eks.ami_release`, else the newest known one whose driver is compatible with the
         Neuron release, else the newest known one, on which nodes install `node_driver`.
 
         None if the catalogue has no image of the date, or of the Kubernetes version: EKS then uses its newest.

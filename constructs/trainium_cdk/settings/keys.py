@@ -23,7 +23,7 @@ _SECTIONS = frozenset(engine.section for engine in engines.ENGINES.values())
 _ITEM = "[]"
 """Any item of a list, in a path."""
 _MOST = 3
-"""More places than these are no answer."""
+"""More places than these do not help anybody."""
 
 
 def keys_at(model: Any, at: KeyPath) -> list[str]:
@@ -53,7 +53,7 @@ def fix_of_unknown(model: type[BaseModel], at: KeyPath, key: str) -> str:
 
 
 def _meant(model: type[BaseModel], at: KeyPath, key: str) -> dict[KeyPath, str]:
-    """The places of a key's meaning, the nearest ones, each with what is said after it. Empty: there are none, or too many."""
+    """The places of a key's meaning, the nearest ones, each with the note that follows it. Empty: there are none, or too many."""
     plain, here = _plain(key), _any_item(at)
     general = plain in _words().general
     words = {t: text for where, t, text in _words().keys.get(plain, ()) if not where or here[-len(where) :] == where}
@@ -72,7 +72,7 @@ def _meant(model: type[BaseModel], at: KeyPath, key: str) -> dict[KeyPath, str]:
 def _places(model: type[BaseModel], at: KeyPath, end: int, wanted: KeyPath, *, anywhere: bool = False) -> list[KeyPath]:
     """The shortest paths with these last steps, under the first `end` steps of a path.
 
-    No path leads from one engine's section into another's, or from a section into the items of a list beside it. One step alone is a key of that
+    No path leads from one engine's section into another's, or from a section into the items of a list next to it. One step alone is a key of the
     section itself, unless it may be anywhere.
     """
     here, plain = _any_item(at), tuple(_plain(str(step)) for step in wanted)
@@ -137,7 +137,7 @@ def _plain(word: str) -> str:
 
 @functools.cache
 def _paths(model: type[BaseModel]) -> Mapping[str, list[KeyPath]]:
-    """The paths of all keys of a model but those of the catalogue, by the last step without its spelling."""
+    """The paths of all keys of a model, without the catalogue's, by the last step without its spelling."""
     found: dict[str, list[KeyPath]] = defaultdict(list)
     for path in _walk(model):
         found[_plain(str(path[-1]))].append(path)

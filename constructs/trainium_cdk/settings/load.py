@@ -144,7 +144,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
-    """Keys without a value for which null has a meaning of its own. Such a key could mean the defaults or "none"."""
+    """Keys without a value for which null has its own meaning. Such a key could mean the defaults or "none"."""
     fixes = {
         "section": "write {} for its defaults, or null for none",
         "value": "write null for none, or remove the line for its default",

@@ -6,7 +6,7 @@ from trainium_cdk.settings.base import Arn, Settings
 
 ALARMS = 3
 NODE_ALARMS = 2
-"""Alarms of every cluster, and those of nodes that send metrics themselves (Slurm)."""
+"""Alarms of every cluster, and alarms of nodes that send metrics (Slurm)."""
 CLUSTER_METRICS, QUEUE_METRICS, NODE_METRICS = 7, 4, 8
 """Custom metrics, each charged by the month: of the cluster, of each queue, and of Slurm's nodes (all together, and each while it runs)."""
 
@@ -22,7 +22,7 @@ class Observability(Settings):
 
     alarm_topic: Arn | None = None
     """SNS topic that alarms are sent to: nodes that failed or are idle, a job that waits long, a full disk, memory errors; on EKS also
-    that nodes have not been started or stopped for ten minutes. Default: no alarms, as they would reach no one; that of EKS is in CloudWatch."""
+    that nodes have not been started or stopped for ten minutes. Default: no alarms, as they would reach no one. EKS's alarm is in CloudWatch."""
     job_topic: Arn | None = None
-    """SNS topic that gets a message when a job has ended, within two minutes, however it ended; and when one runs and does not go on. The topic sends it
+    """SNS topic that gets a message when a job has ended, within two minutes, however it ended; and when one runs without progress. The topic sends it
     on: as email, to a chat, to a webhook. Default: no messages."""

@@ -161,7 +161,7 @@ class Accounting(Settings):
 
 
 class SharedVolume(Settings):
-    """A file system, or volume, that exists in the VPC and that every node mounts beside those of `storage`. `cdk destroy` leaves it."""
+    """A file system, or volume, that exists in the VPC and that every node mounts in addition to `storage`. `cdk destroy` leaves it."""
 
     name: Name
     """A name for it, which cannot change later."""
@@ -174,7 +174,7 @@ class SharedVolume(Settings):
     mount_dir: SharedDir
     """Where every node mounts it. At /home it has the users' homes in place of the head node's disk: set it before the cluster is created."""
     security_group: SecurityGroupId | None = None
-    """Security group of its servers. It gets rules that allow access from the cluster. Of volumes with one group, the first in the list has
+    """Security group of its servers. It gets rules that allow access from the cluster. If several volumes have one group, the first in the list has
     the rules: leave it there, as EC2 refuses a second rule of the same content while the first is there. Default: access is already allowed."""
     iam: bool = False
     """EFS: nodes mount it as an IAM identity that may read and write, which the EFS of another stack of this library requires. It cannot
@@ -259,7 +259,7 @@ class Pcluster(SlurmSection):
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
     custom_ami: AmiId | None = None
-    """Image of every node without a custom_ami of its own."""
+    """Image of every node without its own custom_ami."""
     volume_keys: tuple[KeyArn, ...] = ()
     """KMS keys of volumes, which the head node and AWS's function that creates the cluster may use, only through EC2: the account's default
     key of EBS, if it is not AWS's own, and the keys of encrypted images and of EBS volumes in `shared_storage`. `trn check` names
@@ -269,7 +269,7 @@ class Pcluster(SlurmSection):
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
-    """Existing file systems that every node mounts beside those of `storage`."""
+    """Existing file systems that every node mounts in addition to `storage`."""
     sudo: bool = True
     """Whether the image's user, which administrators are, may become root on the nodes. Jobs never may. Set it before the cluster is created:
     ParallelCluster cannot change it later."""

@@ -102,11 +102,11 @@ _OF_IMAGES = frozenset({
     "adm", "shutdown", "halt", "operator", "ftp", "dbus", "rpc", "rpcuser", "chrony", "tss",
     "sudo", "wheel", "admin", "docker", "lxd", "disk", "kmem", "shadow", "tty", "src", "staff", "users", "nogroup", "audio", "video", "dialout", "plugdev",
 })  # fmt: skip
-"""Accounts and groups of Ubuntu's and Amazon Linux's images, of agents on them, and that of jobs without a user. A user gets the group of its name: sudo would get sudo's."""
+"""Accounts and groups of Ubuntu's and Amazon Linux's images, of agents on them, and of jobs without a user. A user gets the group of its name: sudo would get sudo's."""
 
 
 class ClusterUser(Settings):
-    """A person with an account on every node, whose jobs and files are separate from those of others."""
+    """A person with an account on every node, whose jobs and files are separate from other users'."""
 
     name: Annotated[
         str,
@@ -136,12 +136,12 @@ class SlurmSection(Section):
     """Nodes without Trainium, which start when a job needs them and cost nothing while none does. Default: up to two c5.2xlarge. null: none,
     and `prepare` runs on a node of the cheapest Trainium queue."""
     custom_ami: AmiId | None = None
-    """Image of every node without a custom_ami of its own."""
+    """Image of every node without its own custom_ami."""
     node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
-    """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role, of which
+    """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role;
     ParallelCluster's head node has three others and PCS's login node two."""
     users: tuple[ClusterUser, ...] = Field(default=(), max_length=100)
-    """People with accounts of their own, without password and sudo, which the nodes' bootstrap creates:
+    """People with their own accounts, without password and sudo, which the nodes' bootstrap creates:
     `[{name: alice, uid: 2001}]`. Default: all jobs belong to one account, `trn-jobs`."""
 
     @model_validator(mode="after")
@@ -155,12 +155,12 @@ class SlurmSection(Section):
             )
         refuse_duplicates([user.name for user in self.users], "user")
         if twice := [uid for uid, count in Counter(user.uid for user in self.users).items() if count > 1]:
-            raise wrong(f"uid {twice[0]} is given to two users", "give each user a uid of its own")
+            raise wrong(f"uid {twice[0]} is given to two users", "give each user its own uid")
         return self
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:
-        """Mount directories of its nodes beside those of `storage`."""
+        """Mount directories of its nodes in addition to `storage`."""
         return ()
 
     @property
@@ -214,7 +214,7 @@ class Pcs(SlurmSection):
     ) = None
     """Version of Slurm, for example "25.11". Default: the catalogue's."""
     os: str = "ubuntu2404"
-    """ubuntu2404; ubuntu2204 or alinux2023 with an image of your own that contains PCS's agent."""
+    """ubuntu2404; ubuntu2204 or alinux2023 with your own image that contains PCS's agent."""
     cluster_name: (
         Annotated[
             str,
@@ -238,7 +238,7 @@ class Pcs(SlurmSection):
     accounting: bool = False
     """Slurm accounting in a database that AWS runs and charges."""
     custom_ami: AmiId | None = None
-    """Image of every node without a custom_ami of its own. Default: AWS's newest PCS-ready image at the deployment."""
+    """Image of every node without its own custom_ami. Default: AWS's newest PCS-ready image at the deployment."""
     scale_down_idle_minutes: Annotated[int, Field(ge=1, le=166_666), FromMinutes] = 10
     """A dynamic node without work is stopped after this time."""
     slurm_settings: dict[str, str | int] = Field(default_factory=dict)

@@ -29,7 +29,7 @@ FSX_THROUGHPUT: dict[FsxDeployment, tuple[int, ...]] = {
     "PERSISTENT_2": (125, 250, 500, 1000),
 }
 FSX_METADATA_IOPS = (1500, 3000, 6000, *range(12000, 192001, 12000))
-"""Of a PERSISTENT_2 file system on SSD (FSx API reference, CreateFileSystemLustreMetadataConfiguration, 2026-11)."""
+"""For a PERSISTENT_2 file system on SSD (FSx API reference, CreateFileSystemLustreMetadataConfiguration, 2026-11)."""
 SERVER_PORTS = {
     "efs": [("tcp", 2049)],
     "fsx-lustre": [("tcp", 988)],
@@ -121,7 +121,7 @@ class Fsx(Settings):
     backup_days: Annotated[int, Field(ge=0, le=90), MaybeNumberToken, FromDays] = 0
     """How many days daily backups are kept (persistent types only); 0 = no backups."""
     s3_links: tuple[DataRepository, ...] = ()
-    """S3 prefixes whose objects appear as files, each in a directory of its own; at most 8."""
+    """S3 prefixes whose objects appear as files, each in its own directory; at most 8."""
     metadata_iops: Literal["automatic"] | int | None = None
     """How many operations on files and directories per second (PERSISTENT_2 only): `automatic` by the capacity, or 1500, 3000, 6000, or a
     multiple of 12000 up to 192000. Default: FSx's own, which cannot be raised later."""
@@ -195,7 +195,7 @@ class Storage(Settings):
             if a.startswith(b) or b.startswith(a):
                 raise wrong(
                     f"the mount directories overlap ({a[:-1]} and {b[:-1]})",
-                    "choose two mount_dir values of which neither contains the other",
+                    "choose two mount_dir values, neither of them below the other",
                 )
         return self
 

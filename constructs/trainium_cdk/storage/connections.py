@@ -52,7 +52,7 @@ class ServerConnections(ec2.Connections):
                 allow_to(each.connections, other, port, description or each.what)
 
     def allow_clients(self, clients: ec2.IConnectable) -> None:
-        """The same. Where the file systems are in another stack, the rules are in that of the clients, which depends on it."""
+        """The same. Where the file systems are in another stack, the rules are in the clients' stack, which depends on it."""
         for each in self._servers_of_all:
             for port in each.ports:
                 allow_to(clients, each.connections, port, each.what)

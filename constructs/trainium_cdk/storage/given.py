@@ -22,7 +22,7 @@ from trainium_cdk.storage.shared import TrnStorage
 
 if TYPE_CHECKING:
     AnyStorage: TypeAlias = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem
-else:  # an imported file system of FSx has an explanation of its own
+else:  # an imported file system of FSx has its own explanation
     AnyStorage = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem | fsx.FileSystemBase
 
 

@@ -17,7 +17,7 @@ class Placement:
 
     Attributes:
         subnets: In each of them (EFS), or in the first (Lustre).
-        security_group: Of its servers.
+        security_group: Its servers' group.
         encryption_key: None for the service's own.
         removal_policy: For its data on `cdk destroy`.
     """

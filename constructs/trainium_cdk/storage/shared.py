@@ -42,8 +42,8 @@ class TrnStorage(Checked):
         efs_mount_dir: Where every node mounts an EFS file system of the CDK. Default: /efs.
         lustre: A new FSx for Lustre file system, or one that exists: as settings, or of the CDK. Default: none.
         lustre_mount_dir: Where every node mounts a Lustre file system of the CDK. Default: /fsx.
-        lustre_mount_name: The mount name of an imported Lustre file system of the CDK, as FSx shows it. Default: that of an
-            `fsx.LustreFileSystem`.
+        lustre_mount_name: The mount name of an imported Lustre file system of the CDK, as FSx shows it. Default: the
+            `fsx.LustreFileSystem`'s.
         encryption_key: Default: the key AWS manages for the service. Lustre's SCRATCH_2 always uses FSx's own.
         removal_policy: For new file systems and their data on `cdk destroy`. Default: DESTROY. A retained Lustre file
             system also retains its subnet, its security group and the VPC; a retained EFS only itself.
@@ -104,7 +104,7 @@ class TrnStorage(Checked):
     def connections(self) -> ec2.Connections:
         """Network access to the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them.
 
-        Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`. Of an existing file
+        Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`. For an existing file
         system without `security_group` no rule is added, and the synthesis warns.
         """
         return self._opened()
@@ -120,7 +120,7 @@ class TrnStorage(Checked):
     def _opened(self) -> ServerConnections:
         """Its connections. Warns of file systems that they do not open."""
         for id in self._closed:
-            text = f"{id} gets no rule, as its security group is not known. Fix: give security_group beside its id"
+            text = f"{id} gets no rule, as its security group is not known. Fix: give security_group with its id"
             Annotations.of(self).add_warning_v2(f"trn:storage-without-group-{id}", text)
         return self._connections
 

@@ -1,4 +1,4 @@
-"""CloudFormation resource types that ministack lacks, and fixes to some of its own.
+"""CloudFormation resource types that ministack lacks, and fixes to some that it has.
 
 Each module registers its types with `registry.resource`; `install()` loads them all. Add a new module
 to `MODULES`.

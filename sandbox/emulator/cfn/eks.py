@@ -186,7 +186,7 @@ def _with_data(properties: Properties) -> Properties:
 
 
 def _refuse_pairs(old: Properties, new: Properties) -> None:
-    """CloudFormation's handler makes one kind of update at a time, that of the version or another one (aws-cdk issue 16644,
+    """CloudFormation's handler makes one kind of update at a time, the version's or another one (aws-cdk issue 16644,
     containers-roadmap issue 1258). Tags of the stack are among the group's tags."""
     old, new = _with_data(old), _with_data(new)
     changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

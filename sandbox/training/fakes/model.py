@@ -14,7 +14,7 @@ from collections.abc import Sequence
 SYMBOLS = 32
 SIZE = SYMBOLS * SYMBOLS
 SHARE = 0.15
-"""Of a step in the average. The logs show the command line's learning rate schedule instead."""
+"""Change of the loss at a step, in the average. The logs show the command line's learning rate schedule instead."""
 
 _LETTERS = {**{ord(c): i for i, c in enumerate("abcdefghijklmnopqrstuvwxyz")}, ord(" "): 26, ord("."): 27, ord(","): 28}
 _SYMBOL_OF = [_LETTERS.get(code, 29 + code % 3) for code in range(256)]

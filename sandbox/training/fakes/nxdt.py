@@ -160,7 +160,7 @@ def _save(trainer: Trainer, directory: Path, step: int, batch: int) -> None:
 
 
 def _resume(trainer: Trainer, directory: Path) -> int:
-    """The step to continue from: that of the newest checkpoint, else 0."""
+    """The step to continue from: the newest checkpoint's, else 0."""
     every = _checkpoints(directory)
     if not every:
         return 0

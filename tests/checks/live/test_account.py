@@ -138,7 +138,7 @@ TABLE = [
     Case("pcs-clusters", "", ["trn-pcs", "a", "b", "c", "d"],
          [("error", "PCS cluster trn-pcs = exists", "write another pcs.cluster_name"), ("warning", "5 other clusters in us-east-1, and this is the default limit")],
          "pcs"),
-    Case("reserving", "", {"EvalDecision": "allowed"}, [("ok", "charged like them; it ends by itself after 10 minutes")], "eks"),
+    Case("reserving", "", {"EvalDecision": "allowed"}, [("ok", "charged like them; it ends automatically after 10 minutes")], "eks"),
     Case("reserving", "", {"OrganizationsDecisionDetail": {"AllowedByOrganizations": False}},
          [("error", "no node would start", "eks.scaling.reserve: false")], "eks"),
     Case("reserving", "", None, [("info", "bootstrap")], "eks"),

@@ -89,16 +89,16 @@ def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) ->
     ("limit", "text", "engine", "tags", "expected"),
     [
         (31, "", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
-         ("= 31: 1 x c5.4xlarge and 2 x c5.2xlarge: 32 vCPUs, of which 16 run now. Fix", "--desired-value 32 ", "or write pcluster.cpu_queue: null")),
+         ("= 31: 1 x c5.4xlarge and 2 x c5.2xlarge: 32 vCPUs, 16 of them running now. Fix", "--desired-value 32 ", "or write pcluster.cpu_queue: null")),
         (32, "", "slurm", {"parallelcluster:cluster-name": "trn-slurm"}, ()),
         (32, "", "slurm", {"aws:cloudformation:stack-name": "TrnPclusterStack"}, ()),
         (32, "", "slurm", {"parallelcluster:cluster-name": "other"}, ("32 vCPUs, and 16 are in use. Fix", "--desired-value 48 ")),
         (32, "pcluster: {cpu_queue: {max_nodes: 4}}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
-         ("4 x c5.2xlarge: 48 vCPUs, of which 16 run now", "--quota-code L-1216C47A --desired-value 48 ")),
+         ("4 x c5.2xlarge: 48 vCPUs, 16 of them running now", "--quota-code L-1216C47A --desired-value 48 ")),
         (15, "pcluster: {cpu_queue: null}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
-         ("= 15: 1 x c5.4xlarge: 16 vCPUs, of which 16 run now", "--region us-east-1")),
+         ("= 15: 1 x c5.4xlarge: 16 vCPUs, 16 of them running now", "--region us-east-1")),
         (16, "pcluster: {cpu_queue: null}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"}, ()),
-        (9, "", "pcs", {"trainium-cdk:cluster": "trn-pcs"}, ("of which 16 run now", "or write pcs.cpu_queue: null")),
+        (9, "", "pcs", {"trainium-cdk:cluster": "trn-pcs"}, ("16 of them running now", "or write pcs.cpu_queue: null")),
     ],
 )  # fmt: skip
 def test_an_update_may_add_servers(

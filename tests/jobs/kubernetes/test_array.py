@@ -87,7 +87,7 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
     assert backend.settings(id)["array"] == "0-2,4"
     for wrong, node, error, message in (
         (f"{id}/3", None, UnknownJob, "there is no job"),
-        (id, 0, JobError, f"is an array of 4, and a node is that of one member.*{id}/0"),
+        (id, 0, JobError, f"is an array of 4, and a node belongs to one member.*{id}/0"),
     ):
         with pytest.raises(error, match=message):
             text(backend.logs(wrong, node=node))

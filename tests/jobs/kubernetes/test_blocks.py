@@ -58,7 +58,7 @@ def test_a_submission_says_what_the_job_gets(cluster: EksCluster, end: dt.dateti
     said = blocks.line(made, *blocks.ask(cluster))
     assert said.startswith(f"capacity block {ID} ends at {end:%Y-%m-%d %H:%M} UTC, its nodes from ")
     assert "; you asked for 3 h 0 min. If it starts now it has 7" in said
-    assert said.endswith("then it saves, waits for the next block, and goes on there")
+    assert said.endswith("then it saves, waits for the next block, and continues there")
 
 
 def test_a_status_says_when_the_block_of_a_running_job_ends(cluster: EksCluster) -> None:

@@ -133,7 +133,7 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(backend:
     rules = HealthRules(nan="stop", every=0.4, least=4.0)
     done = backend.wait(train(backend, "nan", {"FAULT": "nan", "AT": "12", "STEPS": "600"}, health=rules), 300)
     assert (done.state, backend.seen(done.id).job["status"].get("restarts", 0)) == ("FAILED", 0)
-    assert done.why.startswith("the loss is no number since step 12, in ")
+    assert done.why.startswith("the loss is not a number since step 12, in ")
 
 
 @pytest.mark.sweep

@@ -72,7 +72,7 @@ def faults(trace: Sequence[Mapping[str, Any]] = (), nodes: int = 0) -> list[Faul
 
 
 def moves(kind: str, *, watched: bool) -> bool:
-    """Whether a training goes on by itself with another machine after this kind of fault."""
+    """Whether a training continues automatically with another machine after this kind of fault."""
     return kind in ("dead", "spot") or (kind == "device" and watched)
 
 

@@ -19,7 +19,7 @@ class _Clock:
 
 def false_alarms(histories: int, hours: float = 8, nodes: int = 16) -> int:
     """In how many simulated histories without a fault something would be done: steps of seconds to minutes with long tails, a compilation of up to
-    an hour, checkpoints of up to 20 minutes, which are said."""
+    an hour, checkpoints of up to 20 minutes, which it announces."""
     return sum(_is_disturbed(random.Random(seed), hours, nodes) for seed in range(histories))  # noqa: S311  no secret
 
 

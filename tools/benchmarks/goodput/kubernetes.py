@@ -77,7 +77,7 @@ class Kubernetes:
 
 @contextlib.contextmanager
 def kubernetes(folder: Path) -> Iterator[Kubernetes]:
-    """One of its own, behind a local AWS of its own."""
+    """Its own cluster, behind its own local AWS."""
     with LocalAws.start() as aws:
         aws.bootstrap()
         with serving(folder, aws) as running:

@@ -112,7 +112,7 @@ def sleep_forever() -> NoReturn:
 
 
 def fail(step: int) -> bool:
-    """Do what the faults of this step say. Returns whether the loss is no number from now on."""
+    """Do what the faults of this step say. Returns whether the loss is not a number from now on."""
     for number, (kind, node, at) in enumerate(FAULTS):
         if (node, at) != (NODE, step) or Path(f"fault-{number}").exists():
             continue

@@ -59,7 +59,7 @@ OF_ENGINE: Mapping[str, tuple[Check[Any], ...]] = {
 
 
 def checks_of(engine: str) -> tuple[Check[Any], ...]:
-    """Every live check for an engine's stack except that of the credentials, in the order of the report.
+    """Every live check for an engine's stack except the credentials', in the order of the report.
 
     Raises:
         TrnError: there is no such engine.

@@ -74,7 +74,7 @@ _ABSENT = frozenset({
 })  # fmt: skip
 PATIENT = {"retries": {"mode": "adaptive", "total_max_attempts": 8}}
 QUICK = {"connect_timeout": 3, "read_timeout": 8, "retries": {"mode": "standard", "total_max_attempts": 2}}
-"""For calls to many regions, of which one may not respond."""
+"""For calls to many regions, as one may not respond."""
 
 
 class Aws:

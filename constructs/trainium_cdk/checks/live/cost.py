@@ -115,7 +115,7 @@ def _cluster(target: CheckTarget) -> Iterator[Item]:
 
 
 def _observability(target: CheckTarget) -> Iterator[Item]:
-    """The dashboard, its alarms, and custom metrics: those of the cluster always, those of nodes while one runs."""
+    """The dashboard, its alarms, and custom metrics: the cluster's always, the nodes' while one runs."""
     if not target.env.observability or not target.inventory.counts_jobs:
         return
     parts = [part for part in target.inventory.parts if part.nodes]
@@ -228,6 +228,6 @@ def findings(estimate: dict[str, Any]) -> Found:
         problem = Subject(title).info(
             total(estimate, name),
             f"{month} at {region}'s list prices, without {join_words(estimate['not_counted'])}",
-            "" if hour is not None else f"{CALCULATOR}; prices of instance types can stand under catalog.prices.{region}",
+            "" if hour is not None else f"{CALCULATOR}; prices of instance types can be under catalog.prices.{region}",
         )  # fmt: skip
         yield replace(problem, rule="cost")

@@ -66,7 +66,7 @@ class FileSystem:
     """An existing file system or volume as AWS describes it.
 
     Attributes:
-        vpc: empty if the stack has a VPC of its own, which is not compared.
+        vpc: empty if the stack has its own VPC, which is not compared.
         zones: zone ids of its mount targets (EFS), or its own (EBS).
         closed: security groups of a server -> what they do not allow the nodes.
     """
@@ -145,7 +145,7 @@ def _problems(target: CheckTarget, type: str, group: str | None, system: FileSys
         return
     if group and not any(group in ids for ids in system.closed):
         reason = "it is not a security group of the file system: rules in it would change nothing there"
-        yield subject.warning(group, reason, "write one of its own, or remove security_group")
+        yield subject.warning(group, reason, "write the VPC's own group, or remove security_group")
     for ids, closed in system.closed.items():
         if closed and group not in ids:
             fix = f"write security_group: {ids[0]}, which then gets the rules; or add them yourself"

@@ -109,7 +109,7 @@ def evaluate_reserving(target: CheckTarget, decision: dict[str, Any] | None) -> 
         )
     else:
         most = target.env.eks.scaling.capacity_minutes
-        text = f"until its nodes have launched, usually below a minute, a reservation is charged like them; it ends by itself after {most} minutes"
+        text = f"until its nodes have launched, usually below a minute, a reservation is charged like them; it ends automatically after {most} minutes"
         yield reserving.ok("allowed", f"{text}, or up to an hour later")
 
 

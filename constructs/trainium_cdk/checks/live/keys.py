@@ -1,4 +1,4 @@
-"""KMS keys that are chosen outside the stack, and used by principals of the stack: those of volumes."""
+"""KMS keys that are chosen outside the stack, and used by principals of the stack: volumes' keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KmsKey:
 
     Attributes:
         metadata: of DescribeKey; None if there is no such key.
-        policy: its statements; None if they cannot be read: those of another account's key.
+        policy: its statements; None if they cannot be read, as of another account's key.
         grantees: principals with a grant that lets them create further grants, as volumes need.
     """
 
@@ -204,7 +204,7 @@ def _volumes(
 
 
 def _uses_default_key(target: CheckTarget) -> bool:
-    """Volumes of the launch templates that the stack makes have the key of `encryption`, and ParallelCluster's have no key of their own."""
+    """Volumes of the launch templates that the stack makes have the key of `encryption`, and ParallelCluster's volumes cannot have one."""
     return target.inventory.volume_keys() is not None or target.env.encryption == "aws-managed"
 
 

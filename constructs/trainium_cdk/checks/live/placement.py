@@ -12,7 +12,7 @@ from trainium_cdk.settings.inventory import KnownNodes
 from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
 
 STRATEGY = "cluster"
-"""Of groups that keep instances close to each other (EC2 user guide, placement strategies, 2026-11)."""
+"""Limit of groups that keep instances close to each other (EC2 user guide, placement strategies, 2026-11)."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def evaluate(target: CheckTarget, need: QuotaUse) -> Found:
     quota, limit = need.quota, int(need.limit)
     subject = target.about(f"quota {quota.name} ({quota.code})", *need.key)
     used = f", and {need.used:,} are in use" if need.used else ""
-    own = f", of which {need.running:,} run now" if need.running else ""
+    own = f", {need.running:,} of them running now" if need.running else ""
     reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{own}{used}"
     total = need.wanted + need.used
     if total <= limit:
@@ -121,7 +121,7 @@ def _trn(capacity_type: CapacityType) -> Check[QuotaUse]:
 
 
 def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: CheckTarget | None = None) -> int:
-    """vCPUs of the running Trainium instances that count for a quota, without those of a stack's cluster."""
+    """vCPUs of the running Trainium instances that count for a quota, without the stack's cluster."""
     running = _running(aws, lambda t: t.startswith("trn"), spot=spot, without=without)
     known = {kind.name: kind.vcpus for kind in catalog.instances.values()}
     known |= _vcpus(aws, [t for t in running if t not in known])
@@ -129,7 +129,7 @@ def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: CheckTarget | 
 
 
 def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: CheckTarget | None) -> Counter[str]:
-    """Number of running instances by type, without those of a stack and its cluster."""
+    """Number of running instances by type, without a stack and its cluster."""
     running = _instances(aws, of, spot=spot)
     return Counter(kind for kind, tags in running if without is None or not _of_stack(without, tags))
 

@@ -158,7 +158,7 @@ def _closed(statuses: dict[str, str] | None, region: str) -> str:
 
 
 def _scores(aws: Aws, wanted: Wanted, regions: Sequence[str]) -> dict[str, int]:
-    """Zone id -> placement score; EC2 gives those of the ten best zones. A fleet with EFA is in one zone."""
+    """Zone id -> placement score; EC2 gives the ten best zones. A fleet with EFA is in one zone."""
     found: dict[str, int] = {}
     for first in range(0, len(regions), SCORED):
         answer = aws(

@@ -101,7 +101,7 @@ def _members(target: CheckTarget, nodes: KnownNodes, group: ReservationGroup, su
     elif free < wanted:
         yield subject.warning(
             counted(free, "free instance"),
-            f"other instances use the rest of the {total:,}, possibly those of this cluster",
+            f"other instances use the rest of the {total:,}, possibly this cluster's",
             "list them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
             + ",".join(r["CapacityReservationId"] for r in active),
         )

@@ -36,8 +36,8 @@ _NEVER = re.compile(
     r"resource \S+ unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint"
     r"|^failed to assign flavors|^resources validation failed|^resources didn't satisfy LimitRange constraints"
 )
-"""Kueue's words for what does not change while a Workload waits (Kueue 0.18.3, pkg/scheduler: flavorassigner.go, scheduler.go). Of
-words that it does not say, nothing follows here."""
+"""Kueue's words for what does not change while a Workload waits (Kueue 0.18.3, pkg/scheduler: flavorassigner.go, scheduler.go). Other
+words change nothing here."""
 _LATER = "insufficient unused quota"
 """Its words for a flavor that others may give back."""
 

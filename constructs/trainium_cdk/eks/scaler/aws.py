@@ -17,7 +17,7 @@ Object = dict[str, Any]
 _AT_ONCE = 50
 """Instances of one SetInstanceProtection (Auto Scaling's API, 2026-11)."""
 _ALONE = 5
-"""Workloads for which nodes are reserved alone, in a run in which AWS does not have those of all."""
+"""Workloads for which nodes are reserved alone, in a run in which AWS does not have all Workloads' nodes."""
 _REFUSED = (
     "Unsupported",
     "UnsupportedOperation",
@@ -85,10 +85,10 @@ class NodeGroups:
         return found
 
     def change(self, group: Group, details: DescribedGroup, change: GroupChange, now: float, ends: float) -> str:
-        """Apply a group's changes, without those of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
+        """Apply a group's changes, without the changes of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
 
         Args:
-            ends: when a reservation ends by itself, if it is not cancelled.
+            ends: when a reservation ends automatically, if it is not cancelled.
         """
         name, trouble = details.scaling["AutoScalingGroupName"], ""
         self._protect(name, change.protect, True)

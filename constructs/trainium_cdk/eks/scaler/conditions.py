@@ -68,7 +68,7 @@ def _fits(request: NodeRequest, group: Group) -> bool:
 
 def _room(group: Group) -> str:
     busy, broken = sum(n.busy for n in group.nodes), sum(n.state == "unusable" and not n.busy for n in group.nodes)
-    text = f"{group.name} has at most {_nodes(group.maximum)}, of which {busy} in use"
+    text = f"{group.name} has at most {_nodes(group.maximum)}; {busy} are in use"
     return f"{text} and {broken} unusable" if broken else text
 
 

@@ -1,4 +1,4 @@
-"""Jobs of `trn` that have ended, and that run and do not go on: a line of the function's log for each, which `TrnJobNotices` sends on. Pure, but for
+"""Jobs of `trn` that have ended, or that run without progress: a line of the function's log for each, which `TrnJobNotices` sends on. Pure, but for
 the list of JobSets.
 
 What a running job finds wrong with itself, its runner tells by the readiness probe of its first pod. A job's pods have no key of this API, and a pod
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 _OURS = f"labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGED_BY}"
 _SURE = 120
 """Seconds for which a pod must not have been ready: two probes. A kubelet that starts again reports all pods as not ready until it has probed them."""
-_WRONG = "it hangs, its loss is no number, or most of its budget is used"
+_WRONG = "it hangs, its loss is not a number, or most of its budget is used"
 
 
 def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object]:
@@ -36,7 +36,7 @@ def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object
 def lines(
     kubernetes: Any, cluster: str, since: float, now: float, unready: Mapping[str, float] | None = None
 ) -> Iterator[str]:
-    """A line for each job that has ended between two runs, and for each that does not go on since then. Members of an array count together.
+    """A line for each job that has ended between two runs, and for each that made no progress since then. Members of an array count together.
 
     Args:
         kubernetes: the cluster's API, with `list`.

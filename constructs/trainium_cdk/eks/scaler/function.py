@@ -65,7 +65,7 @@ class ScalerSettings:
         label: the label that names a node's group.
         reserve: whether to reserve all new instances of a workload before they are started.
         metrics: whether to write metrics to the log.
-        job_ends: whether to write a line for each job that has ended, and for each that does not go on.
+        job_ends: whether to write a line for each job that has ended, and for each without progress.
         devices: `replace` a node with a broken device, or `tell`, which is EKS's node repair alone.
     """
 

@@ -78,7 +78,7 @@ class Kubernetes:
             raise
 
     def delete(self, path: str, uid: str) -> None:
-        """Begin to delete the object with this uid. One that is gone, or was made again, is no error.
+        """Begin to delete the object with this uid. One that is gone, or was made again, is not an error.
 
         Raises:
             OSError: the API refused it or cannot be reached.
@@ -87,7 +87,7 @@ class Kubernetes:
         self._change("DELETE", path, body, 404, 409)
 
     def _change(self, method: str, path: str, body: dict[str, Any], *expected: int) -> None:
-        """`expected`: codes that are no error."""
+        """`expected`: codes that are not errors."""
         try:
             self._call(method, path, body)
         except urllib.error.HTTPError as error:

@@ -11,7 +11,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = "trn"
 """Value of the label `app.kubernetes.io/managed-by` of every object of a job."""
 ARRAY_LABEL = "trainium-cdk/array"
-"""On every object and pod of an array of jobs; its value is the array's name. Each member is a JobSet of its own."""
+"""On every object and pod of an array of jobs; its value is the array's name. Each member is its own JobSet."""
 AFTER_LABEL = "trainium-cdk/after-job"
 """Label of a JobSet that is not in its queue yet: the batch Job of `prepare` that must complete first, or the JobSet of `AFTER`. The node
 scaler's function then replaces this label by the queue's."""

@@ -41,7 +41,7 @@ class GroupNode:
         free: resources that no pod uses.
         since: when it was last used; when it was launched, while it starts.
         busy: whether pods are on it that keep it.
-        holders: requests of which pods are on it.
+        holders: requests whose pods are on it.
         leaving: whether it was cordoned to be removed.
         broken: whether a device of it is reported broken, and the node still takes pods.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
@@ -112,7 +112,7 @@ class NodeRequest:
         groups: names of the node groups that its pods may use, the preferred one first.
         needs: of the pods that are not on a node: each size, with the number of pods.
         waiting_since: since when it waits for nodes; 0 if it does not.
-        provisioned: whether it has been told that its nodes are there.
+        provisioned: whether the scaler has reported to it that its nodes exist.
         holds: whether a pod of it is on a node.
         without_pods_since: since when it had no pod at all, though it was admitted; 0 if it had one.
     """

@@ -123,7 +123,7 @@ class ObservedCluster:
 
     Args:
         names: of the resources that are counted.
-        labels: those of each node group's nodes, by the group's name.
+        labels: labels of each node group's nodes, by the group's name.
         nodes: Kubernetes objects, as the next ones.
         pods: those that are on nodes.
         templates: Kueue's PodTemplates.
@@ -133,8 +133,8 @@ class ObservedCluster:
     Attributes:
         joined: nodes, by instance.
         provisioning: ProvisioningRequests, by namespace and name.
-        requests: those of our class that have not failed.
-        unreadable: objects that were left out, each with the reason. Whoever runs jobs can write them, and must not stop those of others.
+        requests: requests of our class that have not failed.
+        unreadable: objects that were left out, each with the reason. Whoever runs jobs can write them, and must not stop other people's.
     """
 
     def __init__(

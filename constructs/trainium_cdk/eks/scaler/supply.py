@@ -33,7 +33,7 @@ def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float,
 
 def places(request: NodeRequest, free: list[Resources]) -> tuple[set[int], int]:
     """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room. Pods without
-    devices take none. The work grows with the number of nodes, not with that of pods, which others choose."""
+    devices take none. The work grows with the number of nodes, not of pods, which others choose."""
     taken, missing = set[int](), 0
     for need, count in sorted(request.needs, reverse=True):
         rest = count if need[0] else 0
@@ -67,7 +67,7 @@ class _GroupPlan:
 
     def take(self, request: NodeRequest, *, existing: bool) -> GroupPlace | None:
         """Places for the request's pods: its own nodes first, then the fullest, then the oldest. None if not all of them have room; but a
-        request that was given its nodes before keeps what is there.
+        request that was given its nodes before keeps the existing ones.
 
         Args:
             existing: only nodes that exist, and only in a group whose new nodes are reserved, so that all of a request come or none.

@@ -1,4 +1,4 @@
-"""The kinds of jobs: one module each in this folder, and those of other packages.
+"""The kinds of jobs: one module each in this folder, and modules of other packages.
 
 A package adds a kind with an entry point in the group `trainium_cdk.job_kinds` that names its class:
 

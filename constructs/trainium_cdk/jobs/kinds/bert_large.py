@@ -1,6 +1,6 @@
 """BERT-Large pre-training with PyTorch/XLA, data parallel over every NeuronCore (aws-neuron-samples, dp_bert_hf_pretrain).
 
-Numbers: Neuron documentation, BERT pre-training tutorial, and the launch scripts beside the vendor's script; 2026-11.
+Numbers: Neuron documentation, BERT pre-training tutorial, and the launch scripts next to the vendor's script; 2026-11.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ _PRECOMPILE_STEPS = 10
 _SHARDS = "*_training_*.hdf5"
 _TOO_FEW = "The training script needs a shard for each worker: use fewer nodes"
 _PHASE_2 = "phase2.py"
-"""What starts phase 2: the checkpoint that it goes on from is known on the nodes alone."""
+"""What starts phase 2: only the nodes know the checkpoint that it continues from."""
 
 
 class Numbers(NamedTuple):
@@ -196,12 +196,12 @@ class BertLarge(Job):
         documented = numbers.batch_size * numbers.accumulation * numbers.cores
         if self.batch_size is None and self.accumulation is None and batch.global_size != documented:
             notes.append(
-                f"the global batch size is {batch.global_size}, not the documented {documented} that the learning rate is meant for: "
+                f"the global batch size is {batch.global_size}, not the documented {documented} that the learning rate is for: "
                 f"{fleet.instance_type} has {fleet.cores} workers, not {numbers.cores}. Set --accumulation or --learning-rate"
             )
         if batch.accumulation == 1 and alone > 1:
             notes.append(
-                "one accumulation step is left for a node: its graphs differ from those of more steps, and are compiled again"
+                "one accumulation step is left for a node: its graphs differ from the graphs of more steps, and are compiled again"
             )
         return batch
 

@@ -33,7 +33,7 @@ _CONFIG = "megatron_gpt_config"
 _SCRIPT = "training_orchestrator.py"
 _CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "count_all_batches")
 _COMPLETES = "nxd_training.py"
-"""What completes the environment after pip."""
+"""What completes the packages after pip."""
 _HAS_NEMO = ("apex", "megatron", "nemo")
 _TOOLS = "NeMo needs it. Install it (python3-config is in python3-dev), or use an image that has it"
 _DATA_NAME = "my-gpt2_text_document"
@@ -71,7 +71,7 @@ _CHECKPOINT_GB = 188
 """28 bytes for each of 6.7e9 parameters: bf16 is written as fp32, and fp32, that is the optimizer's two averages and its weights, as
 fp64 (measured with a small model: conformance/test_nemo.py)."""
 _RANDOM = (
-    "a restarted training goes on with its weights, optimizer, learning rate and data, but repeats the random numbers of its first steps "
+    "a restarted training continues with its weights, optimizer, learning rate and data, but repeats the random numbers of its first steps "
     "for dropout: NxD Training does not save the generators' states"
 )
 PACKAGES = Packages(

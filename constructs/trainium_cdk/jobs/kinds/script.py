@@ -50,15 +50,15 @@ def _given(value: Any) -> Requirements | None:
 
 
 class Script(Job):
-    """A user's script, started on each node with the rendezvous in its environment.
+    """A user's script, started on each node with the rendezvous in its variables.
 
     MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) are set; with `tasks_per_node`
     above 1, or a launcher, also RANK, LOCAL_RANK and WORLD_SIZE. TRN_CHECKPOINTS is a folder on the shared file system for its
-    checkpoints: what is there after a restart, and with `resume_from`, is what it can go on from. TRN_JOB_ID is the job's id, and TRN_GIT_COMMIT
+    checkpoints: after a restart, and with `resume_from`, it can continue from the files there. TRN_JOB_ID is the job's id, and TRN_GIT_COMMIT
     the commit of the folder.
     """
 
-    TITLE: ClassVar[str] = "a script of your own"
+    TITLE: ClassVar[str] = "your own script"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
     NEEDS_TRAINIUM: ClassVar[bool] = False
     RESTARTS: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class Script(Job):
         default=None,
         repr=False,
         exclude=True,
-        description="Values of an array's members: names and their values, of which each combination is a member; or a list of members.",
+        description="Values of an array's members: names and their values, each combination being a member; or a list of members.",
     )
     """As `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
     workdir: Any = Field(
@@ -100,10 +100,10 @@ class Script(Job):
         default=None,
         repr=False,
         exclude=True,
-        description="Requirements file, as pip takes it, pyproject.toml or uv.lock. Its packages are installed once, on top of the cluster's environment or the image, and "
+        description="Requirements file, as pip takes it, pyproject.toml or uv.lock. Its packages are installed once, on top of the cluster's packages or the image, and "
         "shared by all jobs with the same ones.",
     )
-    """Or a list of lines. A `requirements.Requirements`; None: no packages of its own."""
+    """Or a list of lines. A `requirements.Requirements`; None: it adds no packages."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate", "batch"] = Field(
         default="none",
@@ -124,7 +124,7 @@ class Script(Job):
         """The job of a script file.
 
         Raises:
-            JobError: it cannot be read, is not a file, or is empty or too large; or it imports what lies beside it, and is sent alone.
+            JobError: it cannot be read, is not a file, or is empty or too large; or it imports modules of its folder, and is sent alone.
         """
         name, path = str(path)[:300], Path(path)
         if path.suffix == ".ipynb":
@@ -161,7 +161,7 @@ class Script(Job):
             JobError: there are no words; see `workdir.read` and `from_file`; or the folder lacks the script or module that Python or bash starts.
         """
         if not words or not words[0]:
-            raise JobError("the command is empty. Write a program and its arguments behind --")
+            raise JobError("the command is empty. Write a program and its arguments after --")
         given: dict[str, Any] = {"command": words[0], "args": tuple(words[1:]), **fields}
         script, module = _script_of(words), _module_of(words)
         if folder is None and script and not script.startswith("/"):
@@ -260,7 +260,7 @@ class Script(Job):
 
     @property
     def _modules(self) -> dict[str, str]:
-        """The modules that its program starts, and that its environment must have; what to do about each that it does not."""
+        """The modules that its program starts, and that its packages must include; what to do about each that it does not."""
         needed = {}
         if self.launcher == "accelerate":
             needed["accelerate"] = "Name it in a requirements file (--requirements), or use --launcher torchrun"

@@ -40,7 +40,7 @@ _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:
 
 @reads("step:")
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """TorchTitan's lines, without their colours. All have the memory in use. Those of a validation are no training steps."""
+    """TorchTitan's lines, without their colours. All have the memory in use. Those of a validation are not training steps."""
     for match in _LINE.finditer(text):
         if "memory:" not in match["rest"] or validates(text[: match.start()]):
             continue

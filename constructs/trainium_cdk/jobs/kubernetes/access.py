@@ -119,7 +119,7 @@ class Identity:
         of_role = f" for the role whose ARN this prints: {found.look_up}" if found and found.session else ""
         return (
             f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file, or "
-            f"TrnPlugins.grant_access in an app of your own){of_role}; or use credentials that have one"
+            f"TrnPlugins.grant_access in your own app){of_role}; or use credentials that have one"
         )
 
     def _sts_host(self) -> str:
@@ -145,7 +145,7 @@ class Identity:
                 if self._assumed and code_and_message(e)[0] != "AccessDenied":
                     what = f"cannot assume the role {self._role} again: {describe_error(e)}"
                     raise TransportError(what, again=not credentials_error(e)) from None
-                # a caller that may not assume it may have an access entry of its own: the cluster decides
+                # a caller that may not assume it may have its own access entry: the cluster decides
                 self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
             else:
                 self._taken = Credentials(taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
@@ -229,7 +229,7 @@ def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> s
         "command": command[0],
         "args": command[1:],
         "interactiveMode": "Never",
-        "installHint": "trn is the command of trainium-cdk. Activate the environment in which it is installed",
+        "installHint": "trn is the command of trainium-cdk. Activate the virtual environment in which it is installed",
     }
     config = {
         "apiVersion": "v1",

@@ -1,5 +1,5 @@
 """The Kubernetes API of one cluster, with errors as `TransportError`.
- Requests go through urllib3, as those of the official client do; importing that client takes 1.6 s of processor time (kubernetes 37.0.1,
+ Requests go through urllib3, as the official client's do; importing that client takes 1.6 s of processor time (kubernetes 37.0.1,
 measured 2026-11-22), so only exec and port-forward use it.
 """
 
@@ -237,7 +237,7 @@ class Api:
         raw: bool = False,
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> Any:
-        """A response: that of urllib3, unread, if `raw`."""
+        """A response: urllib3's, unread, if `raw`."""
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -286,7 +286,7 @@ class Api:
 
 
 def connections(endpoint: Endpoint) -> Any:
-    """Kept connections that trust the cluster's own authority alone; through the proxy that the environment names, if it does."""
+    """Kept connections that trust the cluster's own authority alone; through the proxy that a variable names, if one does."""
     from urllib3 import PoolManager, ProxyManager
 
     how: dict[str, Any] = {

@@ -152,7 +152,7 @@ class KubernetesBackend(Backend):
         """The job's objects in the cluster. Raises as `status` does.
 
         Args:
-            any_member: of an array, those of one of its members.
+            any_member: for an array, the pods of one of its members.
 
         Raises:
             JobError: it is an array.
@@ -320,7 +320,7 @@ class KubernetesBackend(Backend):
         return tensorboard.serve(self, id, image=image, port=port, say=say)
 
     def _found(self, id: str) -> tuple[Object, Sequence[Object]]:
-        """A job's JobSet. Of an array, that of its first member, and all members' rows (see `look.rows`). Errors as of `status`."""
+        """A job's JobSet. For an array, the first member's, and all members' rows (see `look.rows`). Errors as of `status`."""
         try:
             return self._job(id), ()
         except UnknownJob:

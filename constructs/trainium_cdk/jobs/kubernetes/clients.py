@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def pods(cluster: Cluster) -> dict[str, Any]:
-    """Return by instance type: `resources` of a pod that fills a node, and `env`, the launch environment of its training."""
+    """Return by instance type: `resources` of a pod that fills a node, and `env`, the launch variables of its training."""
     fleets = {fleet.instance_type: fleet for fleet in reversed(cluster.fleets)}
     return {name: {"resources": devices(fleet), "env": _environment(cluster, fleet)} for name, fleet in fleets.items()}
 
 
 def _environment(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
-    """Return the launch environment of a script on two nodes, if the fleet allows several. The image decides nothing here."""
+    """Return the launch variables of a script on two nodes, if the fleet allows several. The image decides nothing here."""
     alone = cluster.model_copy(update={"fleets": (fleet,)})
     for nodes in (2, 1):
         try:

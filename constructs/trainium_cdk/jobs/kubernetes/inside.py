@@ -1,6 +1,6 @@
 """Running commands in a pod, and forwarding ports to it.
 
-Not by `kubectl port-forward`. It listens on a port of its own and checks no name, so a web page that makes its own name point there reads what
+Not by `kubectl port-forward`. It listens on its own port and checks no name, so a web page that makes its own name point there reads what
 answers (Linkerd's audit of 2019: linkerd2 issue 3083). It also ends all connections when one of them is refused, and with containerd when one is
 reset (client-go 0.36, tools/portforward/portforward.go, `handleConnection`; kubernetes issue 111825, containerd issue 9875).
 """

@@ -231,7 +231,7 @@ def recent_warnings(api: Api) -> list[Object]:
 
 
 def refusals(api: Api) -> dict[str, str]:
-    """Describe why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
+    """Describe why pods cannot be created, by the name of a JobSet, or of its own Job."""
     events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
     jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
     about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
@@ -304,7 +304,7 @@ def _pending(workload: Object) -> bool:
 
 
 def _since(workload: Object) -> str:
-    """Return the time at which a Workload began to wait: again after its nodes were not to be had."""
+    """Return the time at which a Workload began to wait: again after AWS did not have its nodes."""
     evicted = names.condition(workload, "Evicted")
     again = evicted and evicted["reason"] == "AdmissionCheck"
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])

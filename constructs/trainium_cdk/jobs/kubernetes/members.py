@@ -27,7 +27,7 @@ def of(rows: Sequence[Object], seen: Iterable[JobObjects]) -> JobStatus:
 
     Args:
         rows: its members' metadata with `columns` (see `Api.table`), at least one.
-        seen: what there is of some members; of the others, the state is that of their row.
+        seen: the status of some members; the others have the state of their row.
     """
     detailed = {one.job["metadata"]["name"]: status.status(one) for one in seen}
     found = {

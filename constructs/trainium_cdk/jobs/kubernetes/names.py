@@ -112,7 +112,7 @@ def cache_guard(cache_set: str) -> str:
 
 
 def priority_class(priority: str) -> str:
-    """The WorkloadPriorityClass of a job's priority: one of the stack's for low, normal and high, else that of this name."""
+    """The WorkloadPriorityClass of a job's priority: one of the stack's for low, normal and high, else the class of this name."""
     return f"trn-{priority}" if priority in ("low", "normal", "high") else priority
 
 

@@ -13,12 +13,12 @@ from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 _TYPE = "node.kubernetes.io/instance-type"
 _LEAVES = "no job has used it for a while: it is ended"
 _HARDWARE = "AcceleratedHardwareReady"
-"""Of EKS's node monitoring agent."""
+"""Conditions that EKS's node monitoring agent sets."""
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
 def list_nodes(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
-    """The nodes, those of the training groups first, by name. In two requests."""
+    """The nodes, training groups' first, by name. In two requests."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}
     # a pod whose init container compiles, or whose image is pulled, is Pending: its node is taken

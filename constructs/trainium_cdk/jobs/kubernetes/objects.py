@@ -8,7 +8,7 @@ Each container of its pods runs a stage:
 
 with `/trn/job/job.json` (`spec.JobSpec`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
 
-    TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
+    TRN_JOB            the job's folder; an array's member has TRN_JOB/TRN_ARRAY_INDEX
     TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
     TRN_NODE           name of the node
     TRN_RUN            uid of the JobSet: the next one of its name is another run
@@ -48,7 +48,7 @@ RUNNER = "/trn/runner/runner.pyz"
 NO_PROGRAM = 128
 """Exit code of Kubernetes for a container whose program cannot be started, as its image has none of that name."""
 MOST_BYTES = 1_000_000
-"""Of a job as JSON: a Secret holds 1 MiB (Kubernetes documentation)."""
+"""Most bytes of a job as JSON: a Secret holds 1 MiB (Kubernetes documentation)."""
 KEPT_SECONDS = 14 * 86_400
 """Seconds for which an ended job stays in the cluster. Its directory on the shared file system is kept."""
 RESTARTS = 3
@@ -60,7 +60,7 @@ _PROBE: Object = {
     "timeoutSeconds": 30,  # a node that trains is busy
     "failureThreshold": 1,
 }
-"""By which the container that trains is not ready while its training does not go on (`runner.work.ready`). Nothing is done about it: no Service
+"""The probe by which the container that trains is not ready while its training makes no progress (`runner.work.ready`). Nothing is done about it: no Service
 of ours leaves out such a pod."""
 
 _RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")
@@ -188,7 +188,7 @@ class _Made:
         return names.labels(self.name, self.job.kind) | ({names.ARRAY_LABEL: self.name} if self.job.array else {})
 
     def secret(self) -> Object:
-        """The job, and its variables in a file of their own. Kubernetes lets whoever may read one Secret of a namespace read all."""
+        """The job, and its variables in their own file. Kubernetes lets whoever may read one Secret of a namespace read all."""
         job = json.dumps(spec.to_json(replace(self.job, variables={})), sort_keys=True)
         text = {"job.json": job}
         if self.job.variables:

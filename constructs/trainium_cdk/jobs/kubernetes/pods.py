@@ -52,7 +52,7 @@ class Resources(NamedTuple):
 
 
 LEAST = Resources({"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"})
-"""Of a container that makes a folder: not more than a pod's other containers."""
+"""Resources of a container that makes a folder: not more than a pod's other containers."""
 
 
 def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:

@@ -13,11 +13,11 @@ from trainium_cdk.jobs.kubernetes import names
 
 Object = dict[str, Any]
 
-BACK = "Correct what it asks for, and submit it again; within a day, or after a change of its queue, it is tried again by itself"
+BACK = "Correct what it asks for, and submit it again; within a day, or after a change of its queue, it is tried again automatically"
 _SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
 _RESET = "Reset to Pending after eviction"
 _EVICTED = re.compile(r'Evicted due to AdmissionChecks? in \w+ state: "[^"]*" \((.*)\)', re.DOTALL)
-"""Kueue's message with that of the check."""
+"""Kueue's message with the check's message."""
 _PREEMPTED = re.compile(
     r"Preempted to accommodate a workload \(UID: \S+, JobUID: (\S+)\).*?preemptor path: (\S+); preemptee path: (\S+)",
     re.DOTALL,
@@ -128,7 +128,7 @@ def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
     devices = waits.devices if waits else None
     if why := aside(workload):
         if why.startswith("capacity block"):
-            return [f"{why}; it waits for the next one, and goes on there from its checkpoint"]
+            return [f"{why}; it waits for the next one, and continues there from its checkpoint"]
         return [f"set aside, as it can never start: {in_nodes(why, devices)}. {BACK}"]
     checks = (workload or {}).get("status", {}).get("admissionChecks") or []
     said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]

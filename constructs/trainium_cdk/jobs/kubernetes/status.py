@@ -47,7 +47,7 @@ Object = dict[str, Any]
 STARTS = "starts"
 """The reason of a stage that nothing keeps from running."""
 ATTENTION = "needs attention since"
-"""Begins the reason of a training that does not go on, as far as its pods tell: its log says what it is."""
+"""Begins the reason of a training without progress, as far as its pods show it: its log says what it is."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
@@ -63,7 +63,7 @@ _JOBSET = {
     "PVCCreationFailed": "its volumes could not be created",
     "ExclusivePlacementViolation": "a pod was on a node that its placement forbids",
 }
-"""The reasons of JobSet for a failure (pkg/constants/constants.go, 2026-08-18), beside `ReachedMaxRestarts`."""
+"""The reasons of JobSet for a failure (pkg/constants/constants.go, 2026-08-18), other than `ReachedMaxRestarts`."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class JobObjects:
 
     Attributes:
         job: the JobSet.
-        pods: its pods, and those of `prepare`.
+        pods: its pods, and the pods of `prepare`.
         prepare: the batch Job of `prepare`, if it exists.
         after: the JobSets that must complete before it: another job, or all members of an array.
         workload: Kueue's Workload of the JobSet, if it exists.
         waits: what is known of its place in its queue.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
-        lost: those of its nodes that do not respond.
+        lost: its nodes that do not respond.
         broken: those that the node scaler's function has cordoned because a device is broken, and the words of EKS's node monitoring agent.
         refused: why its pods cannot be created; empty if they can, or that is not known.
         stuck: what keeps its pods from starting that are on their nodes; empty if nothing does, or that is not known.
@@ -310,7 +310,7 @@ def _stage(name: str, seen: JobObjects, pods: Sequence[Object]) -> Stage:
 
 
 def _taken(pod: Object) -> str:
-    """Describe why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
+    """Describe why a pod was ended that had not failed: its node is lost, or has no space left; empty if it was not."""
     state, node = pod.get("status", {}), pod["spec"].get("nodeName", "?")
     if state.get("phase") == "Failed" and state.get("reason"):  # by its node's kubelet
         return cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))

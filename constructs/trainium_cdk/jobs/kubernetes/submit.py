@@ -2,7 +2,7 @@
 
 The JobSet comes first, suspended and in no queue: its name decides which job it is. All else belongs to it from its creation, so that
 nothing is left without it. One change of its labels then lets it enter its queue. A client that ends before has left nothing that costs;
-sent again, what is missing is added.
+if you send it again, it adds the missing parts.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Submitter:
                     self.api.delete("ConfigMap", _name(row), uid=row["metadata"]["uid"])
 
     def _create(self, job: Object) -> Object:
-        """The JobSet as it is there. Raises SubmitError if its name is that of another job."""
+        """The existing JobSet. Raises SubmitError if another job has its name."""
         return self._new(job) or self._same(self.api.get("JobSet", _name(job)))
 
     def _was_complete(self) -> bool:
@@ -238,7 +238,7 @@ def _age(job: Object) -> float:
 
 
 def _check(api: Api, cluster: EksCluster, plan: Plan) -> None:
-    """Check that the queue, the priority class, and the jobs that it goes on from or comes after are there.
+    """Check that the queue, the priority class, and the jobs that it continues from or comes after exist.
 
     Raises:
         SubmitError: one is not; the message says what to write instead.

@@ -1,4 +1,4 @@
-"""The cost of a job's nodes so far, at the catalogue's list prices. Nothing is guessed: an unknown price is said to be unknown."""
+"""The cost of a job's nodes so far, at the catalogue's list prices. Nothing is guessed: the report says if a price is unknown."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def value(record: Step | Evaluation, name: str) -> float | None:
 
 
 def points_of_each(curves: int) -> int:
-    """The most points of each of several curves in one chart, so that those of a thousand are drawn quickly, and make a small page.
+    """The most points of each of several curves in one chart, so that a thousand curves are drawn quickly, and make a small page.
 
     >>> points_of_each(1), points_of_each(200), points_of_each(1000)
     (300, 10, 10)
@@ -43,7 +43,7 @@ def points_of_each(curves: int) -> int:
 
 @dataclass
 class Curve:
-    """Any number of points (step, value); those of each run of neighbours become their mean, so that at most `POINTS` are kept.
+    """Any number of points (step, value); each run of neighbours becomes its mean, so that at most `POINTS` are kept.
 
     After a restart from a checkpoint, steps come again: the later ones replace the earlier.
     """
@@ -70,7 +70,7 @@ class Curve:
         return [*self.points, *([_middle(self._newest)] if self._newest else [])]
 
     def few(self, most: int) -> list[tuple[float, float]]:
-        """At most so many points: those of neighbours become their mean."""
+        """At most so many points: neighbours become their mean."""
         points = self.all()
         each = -(-len(points) // most)
         if each <= 1:
@@ -107,7 +107,7 @@ class Curves(dict[str, Curve]):
         self._timed = self._whole = 0.0
 
     def add(self, new: Step | Evaluation) -> int:
-        """Take the next step or evaluation of the log. Returns its step: without one, an evaluation has that of the last step."""
+        """Take the next step or evaluation of the log. Returns its step: an evaluation without one has the last step's."""
         at = (self.step or 0) + isinstance(new, Step) if new.step is None else new.step
         if isinstance(new, Step):
             self.step, self.counted = at, new.step is None

@@ -85,7 +85,7 @@ class Live:
         return run
 
     def _feed(self, run: Run, stage: str, begin: int) -> int:
-        """Read a log from this byte on; returns where it ends now."""
+        """Read a log, starting at this byte; returns where it ends now."""
         chunks = list(self._jobs.logs(run.status.id, stage=stage, offset=begin))
         if chunks and chunks[0].offset < begin:  # it is another pod's, or was rotated
             begin, chunks = 0, list(self._jobs.logs(run.status.id, stage=stage))

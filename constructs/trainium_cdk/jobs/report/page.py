@@ -186,7 +186,7 @@ def _throughput(run: Run) -> str:
 def _took(run: Run, name: str) -> str:
     stage = run.stage(name)
     if stage is None:
-        return "no stage of its own"
+        return "no separate stage"
     if stage.state == "PENDING":
         return f"waits: {stage.reason}" if stage.reason else "waits"
     took = duration(run.seconds(stage))
@@ -325,7 +325,7 @@ def _settings(runs: Sequence[Run]) -> list[Element]:
     rows = [
         (name, [_value(run.settings[name]) if name in run.settings else "default" for run in runs]) for name in names
     ]
-    return [element("h2", "Settings"), *_note("Beside the defaults of the kind."), _table(runs, rows)]
+    return [element("h2", "Settings"), *_note("Settings other than the kind's defaults."), _table(runs, rows)]
 
 
 def _value(value: object) -> str:

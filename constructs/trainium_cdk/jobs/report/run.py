@@ -34,7 +34,7 @@ class Run:
 
     Attributes:
         price: of one node.
-        settings: what it was submitted with, beside the defaults; empty if unknown.
+        settings: what it was submitted with, other than the defaults; empty if unknown.
         model: which one it trains, as its kind names it; empty if the kind has no such option.
         problem: why its logs could not be read; empty if they could.
         now: seconds since 1970, for stages that still run.
@@ -293,7 +293,7 @@ def collect_all(
 
     Args:
         take: is given all steps: the job's id, the step's number, the step.
-        say: is told what is read.
+        say: called with a line about what is being read.
 
     Raises:
         UnknownJob: there is no such job.

@@ -34,7 +34,7 @@ def dollars(amount: float) -> str:
 
 
 _LATE = 30.0
-"""Seconds without an answer after which that is said."""
+"""Seconds without an answer after which the text says so."""
 
 
 def late(seconds: float, problem: str) -> str:

@@ -104,7 +104,7 @@ class SlurmBackend(Backend):
         return explained(self.ask_runner(requests.Status(id)))
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        """The newest jobs of the cluster's user, newest first; then those of other users that run or wait."""
+        """The newest jobs of the cluster's user, newest first; then other users' that run or wait."""
         return self._jobs(requests.ListJobs(limit, others=bool(self.cluster.users)))
 
     def ids(self, limit: int) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ class SlurmBackend(Backend):
         """Run TensorBoard on the head node, at a port of its loopback address. Arguments and errors as of `Backend.tensorboard`."""
         if image:
             raise JobError(
-                f"{self.cluster.stack} runs Slurm, where TensorBoard is that of the job's environment. Leave out --image"
+                f"{self.cluster.stack} runs Slurm, where TensorBoard comes with the job's packages. Leave out --image"
             )
         from trainium_cdk.jobs.slurm import tunnels
 
@@ -318,7 +318,7 @@ def with_type(node: Node, cluster: SlurmCluster) -> Node:
     for f in cluster.every_fleet:
         # PCS names no kind, and its CPU nodes have the queue's name alone
         if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", node.name):
-            return replace(node, queue=f.queue, instance_type=f.instance_type)  # not that of a partition of your own
+            return replace(node, queue=f.queue, instance_type=f.instance_type)  # not that of your own partition
     return node
 
 

@@ -25,7 +25,7 @@ ENVIRONMENT = "/etc/trn-environment"
 PATH = "/opt/slurm/bin:/opt/aws/neuron/bin:/opt/amazon/efa/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """On a node without that file: Slurm's commands as ParallelCluster has them, Neuron's and EFA's."""
 PYTHON = "/usr/bin/python3"
-"""Of the operating system: 3.9 on Amazon Linux 2023, newer on Ubuntu. No variable and no file of a user changes what it imports."""
+"""The operating system's Python: 3.9 on Amazon Linux 2023, newer on Ubuntu. No variable and no file of a user changes what it imports."""
 NOT_PLACED = 78
 """Exit code of a request if this version of the runner is not there."""
 PIECE = 22_000
@@ -78,7 +78,7 @@ def as_user(user: str, command: str, become: Literal["runuser", "sudo"]) -> str:
 
     Args:
         command: for bash.
-        become: the program by which the caller becomes that user: root's, or that of an account that may use sudo.
+        become: the program by which the caller becomes that user: root's, or the program of an account that may use sudo.
     """
     start = _START.format(path=PATH, environment=ENVIRONMENT, become=become)
     return f"bash --noprofile --norc -c {quote.word(start)} trn {quote.words((user, command))}"

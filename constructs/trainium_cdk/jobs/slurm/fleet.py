@@ -70,9 +70,7 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
         jobs = [job.id for job in backend.active()] + [f"{other.name} of {other.user}" for other in others]
         if jobs:
             names = ", ".join(jobs[:5]) + (", ..." if len(jobs) > 5 else "")
-            but = (
-                ". Those of sbatch start from their beginning, and those of srun and salloc are lost" if others else ""
-            )
+            but = ". Jobs of sbatch start from their beginning, and jobs of srun and salloc are lost" if others else ""
             raise TrnError(
                 f"{counted(len(jobs), 'job runs or waits', 'jobs run or wait')} ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
                 f"they start again, from their last checkpoint, when the fleet runs{but}"

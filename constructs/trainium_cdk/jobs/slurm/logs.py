@@ -15,7 +15,7 @@ LOG_BYTES = 16 * 1024 * 1024
 
 
 class Ask(Protocol):
-    """Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte on, or from so many last lines on; of an
+    """Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte, or from the last so many lines; of an
     array, from these bytes of its members."""
 
     def __call__(self, of: str, begin: int, last: int | None, members: Mapping[str, int] = ...) -> Log: ...

@@ -197,7 +197,7 @@ class SsmTransport:
         s3 = self._store()
         if s3 is None:
             large = f"is too large for one SSM command ({len(text):,} characters)"
-            why = "sets environment variables" if private else large
+            why = "sets variables" if private else large
             raise BucketError(f"the job {why}, and the stack has no bucket to send it through", again=False)
         key = f"{PAYLOADS}{secrets.token_hex(16)}"
         version = self._put(s3, key, packed)

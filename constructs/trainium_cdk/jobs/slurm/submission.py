@@ -54,7 +54,7 @@ def render(job: Job, cluster: SlurmCluster, token: str) -> Plan:
 
 
 def text(rendered: Plan) -> str:
-    """The job, and what sbatch gets. Of variables only the names, as they may be secrets; of files the sizes."""
+    """The job, and what sbatch gets. Variables have only their names, as they may be secrets; files have sizes."""
     made = rendered.spec
     job = to_json(made)
     if made.variables:

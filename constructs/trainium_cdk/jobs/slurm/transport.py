@@ -84,7 +84,7 @@ class LocalTransport:
         return self._start(("bash",), script.encode(), (), b"", timeout)
 
     def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
-        """The runner is that of this process: a job gets a copy of it in its user's folder (`runner.layout`)."""
+        """The runner is this process's: a job gets a copy of it in its user's folder (`runner.layout`)."""
         from trainium_cdk.jobs.pyz import pyz
         from trainium_cdk.jobs.slurm.commands import PYTHON
 

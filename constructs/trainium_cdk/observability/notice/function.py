@@ -1,4 +1,4 @@
-"""The function: publishes each ended job of a log group's lines to an SNS topic, and each that does not go on.
+"""The function: publishes each ended job of a log group's lines to an SNS topic, and each that makes no progress.
 
 Environment: TOPIC, the ARN of the topic. A line is a JSON object with `JobEnded` or `JobFound`, the id of a job. On Slurm the service `trn-metrics` of the head
 node writes it, on EKS the scaler.
@@ -17,7 +17,7 @@ import boto3
 
 _FOUND = {
     "hang": "hangs",
-    "nan": "its loss is no number",
+    "nan": "its loss is not a number",
     "straggler": "a node is behind",
     "silent": "a node sends no sign",
     "start": "has not begun to train",
@@ -39,7 +39,7 @@ def handler(event: Mapping[str, Any], _context: object) -> None:
 
 
 def notice(ended: Mapping[str, Any]) -> tuple[str, str]:
-    """The subject and the text about a job that has ended, or does not go on.
+    """The subject and the text about a job that has ended, or makes no progress.
 
     Args:
         ended: `JobEnded`, `State` and `Cluster`; and if they are known `User`, `Queue`, `Nodes`, `Seconds` and `Reason`. Or `JobFound`, and what

@@ -59,7 +59,7 @@ def destroy(
     Args:
         survey: the stack, as just read by `survey`.
         say: called with a message for each step.
-        progress: called with the number of resources that are deleted (or kept) by now, and that of all.
+        progress: called with the number of resources that are deleted (or kept) by now, and the number of all.
         interval: seconds between two requests while the deletion runs.
 
     Raises:
@@ -179,7 +179,7 @@ def _sweep(
 def _delete_leftovers(
     client: Client, leftovers: list[sweep.Leftover], report: RemovalReport, say: Callable[[str], None] = lambda _: None
 ) -> list[tuple[sweep.Leftover, Exception]]:
-    """Delete leftovers, and return the failed ones with their errors. Lambda and EKS delete interfaces of their own at the same time."""
+    """Delete leftovers, and return the failed ones with their errors. Lambda and EKS delete their own interfaces at the same time."""
     from botocore.exceptions import ClientError
 
     failed: list[tuple[sweep.Leftover, Exception]] = []

@@ -32,7 +32,7 @@ def end(
     interval: float = 30,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Cancel the jobs that run or wait, or wait for their end. One that cannot be cancelled is told, with the reason, and the next one is.
+    """Cancel the jobs that run or wait, or wait for their end. If one cannot be cancelled, report the reason, and cancel the next one.
 
     Raises:
         TransportError: the cluster does not respond.

@@ -1,4 +1,4 @@
-"""Whose work runs or waits on a cluster, to be said before it ends with the cluster."""
+"""Whose work runs or waits on a cluster, as it ends with the cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Occupant:
 def occupants(
     backend: Backend, me: str, team: str = "", now: float | None = None, *, waits: bool = False
 ) -> list[Occupant]:
-    """The jobs that end with the cluster: those of `trn` that run or wait, and what other clients run or queue there.
+    """The jobs that end with the cluster: jobs of `trn` that run or wait, and what other clients run or queue there.
 
     Args:
         me: the caller's user name, as `trn submit` records it.
@@ -68,7 +68,7 @@ def occupants(
 
 
 def lines(occupants: Iterable[Occupant]) -> Iterator[str]:
-    """Describe lost jobs by owner, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
+    """Describe lost jobs by owner, as lines of text: own jobs, then each other owner's. No line if there are no jobs."""
     for own, name in ((True, "yours"), (False, "of others")):
         mine = sorted((one for one in occupants if one.own is own), key=lambda one: one.owner)
         for owner, group in groupby(mine, key=lambda one: one.owner):

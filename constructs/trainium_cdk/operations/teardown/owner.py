@@ -25,7 +25,7 @@ class Owner:
         cluster: name of its cluster; empty for none.
         engine: name of its engine; empty for none.
         vpcs: VPCs that it created.
-        functions: names of its Lambda functions, those of nested stacks included.
+        functions: names of its Lambda functions, nested stacks' included.
         projects: names of its CodeBuild projects.
         managed: physical ids of its resources: CloudFormation deletes them.
         kept: physical ids of resources to keep.

@@ -90,7 +90,7 @@ def _instances(client: Client, owner: Owner) -> Found:
 
 
 def _balancing(service: str, operation: str, items: str, key: str, argument: str) -> Find:
-    """Load balancers and their target groups: their tags are in a request of their own."""
+    """Load balancers and their target groups: their tags are in their own request."""
 
     def find(client: Client, owner: Owner) -> Found:
         from botocore.exceptions import ClientError

@@ -1,4 +1,4 @@
-"""Changes that AWS rejects as CloudFormation creates what is new beside the old, which it deletes at the end."""
+"""Changes that AWS rejects as CloudFormation creates what is new before it deletes the old."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _zone(subnet: Mapping[str, Any]) -> Any:
 
 
 def _link(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) -> Clash | None:
-    """FSx API reference, CreateDataRepositoryAssociation: each has a directory and a prefix of its own."""
+    """FSx API reference, CreateDataRepositoryAssociation: each has its own directory and prefix."""
     if not templates.same(old.get("FileSystemId"), new.get("FileSystemId")):
         return None
     for property in ("FileSystemPath", "DataRepositoryPath"):

@@ -42,8 +42,8 @@ def pairs(kind: str, changed: Iterable[str]) -> tuple[str, str] | None:
         return meaning, f"deploy {others} first, with {versions} as it was; then deploy all"
     return meaning, (
         "give the stack its tags first, with the template that it has: aws cloudformation update-stack --use-previous-template "
-        "--capabilities CAPABILITY_NAMED_IAM --stack-name STACK --tags Key=KEY,Value=VALUE ... (all of them). Then compare again. In an app of your "
-        "own, give tags with Tags.of, and set @aws-cdk/core:explicitStackTags in cdk.json: new ones then need no such step"
+        "--capabilities CAPABILITY_NAMED_IAM --stack-name STACK --tags Key=KEY,Value=VALUE ... (all of them). Then compare again. In your own "
+        "app, give tags with Tags.of, and set @aws-cdk/core:explicitStackTags in cdk.json: new ones then need no such step"
     )
 
 

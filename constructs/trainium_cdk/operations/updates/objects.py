@@ -12,7 +12,7 @@ TYPE = "Custom::TrnOwnedObjects"
 Verdict = tuple[Level, str, str, str, str, str]
 """Level, meaning, advice, property, old and new value: of a `Change`."""
 _QUEUES = (
-    "they are removed, and their nodes go to the other queues. Jobs that run in them go on, but others may take their nodes back; "
+    "they are removed, and their nodes go to the other queues. Jobs that run in them continue, but others may take their nodes back; "
     "without quota they stay until these jobs end. Jobs that wait in them never start"
 )
 _GROUP_JOBS = (
@@ -27,7 +27,7 @@ _RENAMED = (
     "until the job ends"
 )
 _RESUBMIT = "submit waiting jobs again after the deployment: they name the old claim"
-_FOLDER = "the namespace gets a folder of its own on EFS, and its jobs do not see the files that are on the file system now; none is deleted"
+_FOLDER = "the namespace gets its own folder on EFS, and its jobs do not see the files that are on the file system now; none is deleted"
 _MOVE = (
     "when all jobs have ended, move the files with examples/kubernetes/own-folder.yaml, then deploy (docs/guides/change.md), and submit waiting "
     "jobs again: they name the old claim"

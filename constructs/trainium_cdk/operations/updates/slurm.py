@@ -22,7 +22,7 @@ _ANOTHER = (
 _STOP = "stop the fleet first (trn nodes stop), compare again with --fleet-stopped, deploy, and start it again (trn nodes start)"
 _STOP_LOGIN = (
     "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it. If that deployment "
-    "does not go on, end the lifecycle hook of the login nodes, which ParallelCluster leaves open (its issue 7172): "
+    "does not continue, end the lifecycle hook of the login nodes, which ParallelCluster leaves open (its issue 7172): "
     "aws autoscaling complete-lifecycle-action --lifecycle-action-result CONTINUE"
 )
 Consequence = tuple[Level, str, str, str, Any, Any]

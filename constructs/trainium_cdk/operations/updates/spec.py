@@ -40,7 +40,7 @@ class Spec:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Spec:
-        """The database in `file`, else that of the `cdk` that `command` finds.
+        """The database in `file`, else the one of the `cdk` that `command` finds.
 
         Raises:
             TrnError: it does not exist, or is not such a database.
@@ -109,7 +109,7 @@ def _kinds(kind: dict[str, Any]) -> Iterator[str]:
 
 
 def find() -> Path:
-    """The database beside the `cdk` that `command` finds.
+    """The database in the folder of the `cdk` that `command` finds.
 
     Raises:
         TrnError: cdk or its database is not found.
@@ -119,7 +119,7 @@ def find() -> Path:
         if (folder / _FILE).is_file():
             return folder / _FILE
     raise TrnError(
-        f"{cdk} has no resource database ({_FILE}) beside it. Install the CDK's command line with npm "
+        f"{cdk} has no resource database ({_FILE}) in its folder. Install the CDK's command line with npm "
         "(`npm install -g aws-cdk@2`), or set TRN_CDK to another one"
     )
 
@@ -150,7 +150,7 @@ def command() -> Path:
 
 
 def installed() -> Path | None:
-    """The CDK's command line of TRN_CDK, or of the PATH. Else that of this folder's node_modules, if the folder has an app (cdk.json): a
+    """The CDK's command line: TRN_CDK's, or the PATH's. Else the one in this folder's node_modules, if the folder has an app (cdk.json): a
     folder of somebody else may have any program there."""
     project = _OF_PROJECT if Path("cdk.json").is_file() else None
     places = (os.environ.get("TRN_CDK"), shutil.which("cdk"), project)

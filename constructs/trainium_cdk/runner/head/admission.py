@@ -76,7 +76,7 @@ def check_account(account: str, qos: str) -> None:
 
 
 def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
-    """The seconds that an allocation may have which compiles first, and what its user must know where that is too little to compile beside the time
+    """The seconds that an allocation may have which compiles first, and what its user must know where that is too little to compile in addition to the time
     limit. None: there is no limit, or nothing compiles, or Slurm does not tell.
 
     Raises:
@@ -153,7 +153,7 @@ def wait_for(cluster: Cluster, after: str) -> str:
 
 
 def array_of(folder: Path) -> str:
-    """The indices of a job's members, as its record has them; empty of one that is no array, or whose record is damaged."""
+    """The indices of a job's members, as its record has them; empty of one that is not an array, or whose record is damaged."""
     try:
         array = layout.read_job(folder).array
     except SpecError:

@@ -22,7 +22,7 @@ _END = 65_536
 
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> list[JobStatus]:
-    """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
+    """The newest jobs, newest first; then other users' that run or wait, if asked for."""
     found = _newest(cluster, given.limit)
     if given.others:
         rows = slurm.rows(others=True)
@@ -95,7 +95,7 @@ def member(job: JobStatus, index: str) -> JobStatus:
     """
     found = job.member(index) if index else job
     if found is None:
-        has = f"it has {job.members[0].name} to {job.members[-1].name}" if job.members else "it is no array"
+        has = f"it has {job.members[0].name} to {job.members[-1].name}" if job.members else "it is not an array"
         raise NoMember(f"{job.id} has no member {index}: {has}")
     return found
 
@@ -138,7 +138,7 @@ def _started(cluster: Cluster, found: Mapping[str, SubmittedRecord | None]) -> j
 
 
 def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:
-    """The jobs of Slurm's queue that are not among those of this user."""
+    """The jobs of Slurm's queue that are not this user's."""
     ids = {job.id for job in known}
     rest = [row for row in rows if not (row.mine and row.id in ids)]
     return jobs.of_rows(rest, cluster, jobs.with_rows(rest))

@@ -25,7 +25,7 @@ from .copied_files import BLOCK, arriving, is_in, leaving, link, sha256, spans
 AT_ONCE = 8
 """Requests to S3."""
 TRIES, SECONDS = 4, 60.0
-"""Of a request to S3 that gets no answer, or no further; and the longest silence."""
+"""Attempts of a request to S3 that gets no answer, or no further; and the longest silence."""
 _CLOSED = ("jobs", "environments", "done")
 """The jobs' own folders, in which nothing is written."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -27,12 +27,12 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
-"""An id with a token that `trn` made: it is no beginning of another one."""
+"""An id with a token that `trn` made: no other id begins with it."""
 _TOKEN = re.compile(r"-[0-9]{8}-[0-9a-f]{6}$")
 _NAMED = 1000
-"""Jobs of which a beginning is enough."""
+"""The newest jobs, whose first characters are enough."""
 _MANY = 2000
-"""Numbers of which Slurm is asked one by one; of more, all that it has."""
+"""Most numbers for which Slurm is asked one by one; for more, it is asked for all."""
 _DAMAGED = "its record on the cluster (submitted.json) is damaged"
 
 
@@ -49,7 +49,7 @@ class Asked:
 
 
 def split(id: str) -> tuple[str, str]:
-    """A job's id, and the index of the member of it that is meant; empty if it is none.
+    """A job's id, and the index of its member; empty if it is none.
 
     Raises:
         Unknown: no job can have that id.
@@ -62,7 +62,7 @@ def split(id: str) -> tuple[str, str]:
 
 
 def named(cluster: Cluster, given: str) -> str:
-    """The id of a job, or of a member, which is named by it, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
+    """The id of a job, or of a member, which is named by it, by first characters that no other one of the newest 1000 jobs has, or by `latest`.
     As it was given if there is none: another user may have it.
 
     Raises:
@@ -90,7 +90,7 @@ def similar(cluster: Cluster, id: str) -> list[str]:
 
 
 def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
-    """Find ids like another one, newest first. Tokens, which begin with the day, are not compared. Of jobs of one name, find the newest."""
+    """Find ids like another one, newest first. Tokens, which begin with the day, are not compared. If jobs have one name, find the newest."""
     known = {_TOKEN.sub("", one): one for one in reversed(ids)}
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
@@ -180,7 +180,7 @@ def describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, aske
 
 
 def of_rows(rows: Iterable[slurm.Row], cluster: Cluster, asked: Asked) -> list[JobStatus]:
-    """List jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
+    """List jobs that are known from Slurm's queue alone, for example other users'. Two users may have jobs of one id."""
     groups: dict[tuple[int, str], list[slurm.Row]] = {}
     for row in rows:
         if ID.fullmatch(row.id):

@@ -21,7 +21,7 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Log:
     """See `requests.Log`.
 
     Raises:
-        Refused: it is no regular file.
+        Refused: it is not a regular file.
     """
     status = own_job(cluster, given.id, "read its log")
     stage = given.stage or last_begun(status)
@@ -65,7 +65,7 @@ def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> Iterator
 
 
 def _piece(path: Path, name: str, offset: int, most: int, tail: int | None) -> LogPiece:
-    """Raises FileNotFoundError: there is no log. Refused: it is no regular file."""
+    """Raises FileNotFoundError: there is no log. Refused: it is not a regular file."""
     with open_log(path, name) as file:
         size = os.fstat(file.fileno()).st_size
         begin = max(offset, 0)

@@ -1,4 +1,4 @@
-"""The files of jobs' logs. A job can write its own: what is no regular file is not opened."""
+"""The files of jobs' logs. A job can write its own: what is not a regular file is not opened."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def path_of(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
 
 @contextlib.contextmanager
 def open_log(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Raises FileNotFoundError: there is none. Refused: it is no regular file."""
+    """Raises FileNotFoundError: there is none. Refused: it is not a regular file."""
     refused = Refused(f"{name} is not a regular file, and was not opened. The job has replaced it")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

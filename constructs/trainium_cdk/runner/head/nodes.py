@@ -16,7 +16,7 @@ _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 """POWER_DOWN is none: such a node is powered down when its job has ended."""
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _REST = r"(?: [A-Z][a-z]\w*=.*)?$"
-"""Of a node's line, behind a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
+"""Keys in a node's line after a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
 _MOST = 100_000
 """Names in a list of nodes."""
 

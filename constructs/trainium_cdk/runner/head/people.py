@@ -12,7 +12,7 @@ from ..requests import Cluster
 
 
 def check_folder(cluster: Cluster) -> None:
-    """Check that the jobs are this user's. Each user has a folder of its own; that of a user of a directory is made here.
+    """Check that the jobs are this user's. Each user has its own folder; for a user of a directory, it is made here.
 
     Raises:
         Theirs: they belong to somebody else, or the folder was made by somebody else.

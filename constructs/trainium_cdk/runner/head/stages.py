@@ -166,7 +166,7 @@ class Known(NamedTuple):
         down: the nodes of its queue that are down.
         blocks: capacity blocks of its queue that are not active.
         next_block: why it waits for another capacity block; empty if it does not.
-        cpu: whether its queue is that of the nodes without Trainium.
+        cpu: whether its queue has the nodes without Trainium.
     """
 
     before: Stage | None = None
@@ -353,7 +353,7 @@ def limit(reason: str) -> str:
 
 
 def lost_node(known: Known) -> str:
-    """The nodes that are down, of which the stage has lost one."""
+    """The nodes that are down, if the stage has lost one of them."""
     return next((f": {down.nodes[:_LONGEST]} is down ({down.reason[:_LONGEST]})" for down in known.down), "")
 
 

@@ -90,14 +90,14 @@ class JobStatus:
     submitted: Optional[Time] = None
     """Seconds since 1970; None if that is not known."""
     members: tuple[Stage, ...] = ()
-    """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
+    """An array's members: each is a stage whose name is its index. `train` stands for all of them."""
     progress: str = ""
-    """Where its training stands: `step 12 of 100: loss 2.31`; empty if that is not known. Of an array, and in a list of jobs, it is empty."""
+    """How far its training is: `step 12 of 100: loss 2.31`; empty if that is not known, for an array, and in a list of jobs."""
     checkpoints: str = ""
-    """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
+    """Directory of its checkpoints; each member of an array has it in its own directory. Empty if it writes none, or that is not known."""
 
     def member(self, index: str) -> "Optional[JobStatus]":
-        """Return a member of an array, as a job of its own; None if it has no such member."""
+        """Return a member of an array, as its own job; None if it has no such member."""
         found = next((member for member in self.members if member.name == index), None)
         if found is None:
             return None
@@ -211,7 +211,7 @@ class Node:
 
 
 _ORDER = ("RUNNING", "PENDING", "COMPLETED", "CANCELLED")
-"""Of the states in counts; then those of members that failed."""
+"""States in counts first; then members that failed."""
 _SHORT = 1200
 """Bytes of a failure in a list."""
 _SHOWN = 5
@@ -259,7 +259,7 @@ def shortened(status: JobStatus, whole: Sequence[str] = ()) -> JobStatus:
     """The same with short failures, for a list of jobs, and for the members of an array.
 
     Args:
-        whole: names of the stages and members of which they are not shortened.
+        whole: names of the stages and members whose reasons are not shortened.
     """
 
     def short(one: Stage) -> Stage:

@@ -1,4 +1,4 @@
-"""Steps beside a running job's own, on its nodes: they share them, and end with the job."""
+"""Steps in addition to a running job's own, on its nodes: they share them, and end with the job."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _running(cluster: requests.Cluster, id: str) -> JobStatus:
 
 def _srun(job: JobStatus) -> list[str]:
     number = job.current.number
-    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
+    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number that Slurm gives this member
         number = "".join(slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%A").split()[:1])
     return ["srun", f"--jobid={number}", "--overlap", "--quiet"]
 

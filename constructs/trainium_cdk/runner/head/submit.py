@@ -44,7 +44,7 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
     told, wait = list[Outcome](), ""
     with _finishing() as signals:
         for job in given.jobs:
-            wait = wait or (f"it was told to end by signal {signals[0]}" if signals else "")
+            wait = wait or (f"it got signal {signals[0]}, which ends it" if signals else "")
             try:
                 if wait:
                     raise Later(wait)
@@ -81,7 +81,7 @@ def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outc
 
 
 def digest_of(job: JobSpec) -> str:
-    """Return the SHA-256 of a job: of all of it, with its variables and files. The runner's version is no part of it."""
+    """Return the SHA-256 of a job: of all of it, with its variables and files. The runner's version is not part of it."""
     return hashlib.sha256(json.dumps(to_json(job), sort_keys=True).encode()).hexdigest()
 
 
@@ -228,7 +228,7 @@ def _lock(cluster: Cluster, id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _finishing() -> Iterator[list[int]]:
-    """A job that has begun is submitted whole, or undone, though this program is told to end; the list then has the signal."""
+    """A job that has begun is submitted whole, or undone, though a signal is to end this program; the list then has the signal."""
     signals: list[int] = []
     before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in _SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""The Python environments that programs run in: the cluster's, the image's own, or one that `prepare` has made on top of it."""
+"""The virtual environments that programs run in: the cluster's, the image's own, or one that `prepare` has made on top of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..spec import Word
 from ..words import resolve
 
 RECORD = "trn-environment.json"
-"""In an environment of `prepare`: what it is made of, for people. Its time says when a job used it last."""
+"""In a virtual environment of `prepare`: what it is made of, for people. Its time says when a job used it last."""
 
 
 def find_base(venv: Word, root: str) -> Path | None:
-    """The cluster's environment, without links; None for the image's own Python.
+    """The cluster's virtual environment, without links; None for the image's own Python.
 
     Args:
         venv: of `spec.NodeEnvironment`.
-        root: what stands before a path of a shared file system, in a sandbox.
+        root: the prefix of a path of a shared file system, in a sandbox.
 
     Raises:
         UnknownPlace: it names another place.
@@ -33,7 +33,7 @@ def find_base(venv: Word, root: str) -> Path | None:
 
 
 def find_own(folder: Path) -> Path | None:
-    """The environment of a job's own packages, which `prepare` has made or found; None if there is none, or it was removed.
+    """The virtual environment of a job's own packages, which `prepare` has made or found; None if there is none, or it was removed.
 
     Args:
         folder: the job's, of an array the array's.
@@ -47,7 +47,7 @@ def find_own(folder: Path) -> Path | None:
 
 
 def activate(place: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a program finds an environment's Python, programs and packages, as its script `activate` sets them."""
+    """The variables with which a program finds a virtual environment's Python, programs and packages, as its script `activate` sets them."""
     record: Any = read_json(place / RECORD)
     below = record.get("programs") if isinstance(record, dict) else None
     path = [

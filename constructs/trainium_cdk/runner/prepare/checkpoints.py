@@ -12,7 +12,7 @@ from ..spec import Checkpoints
 from .making import remove, say
 
 DESCRIPTION = "trn-checkpoints"
-"""A file beside checkpoints: what a job that goes on from them must have in common with the one that wrote them."""
+"""A file next to checkpoints: what a job that continues from them must have in common with the one that wrote them."""
 _SKEW = 2.0
 """Seconds by which the clocks of nodes may differ."""
 _END = b"PK\x05\x06"
@@ -46,7 +46,7 @@ def forget(rules: Checkpoints, folder: Path) -> None:
 
 
 def describe(same: Mapping[str, str], folder: Path) -> None:
-    """Write down what a job that goes on from these checkpoints must have in common with this one. One node does it for all."""
+    """Write down what a job that continues from these checkpoints must have in common with this one. One node does it for all."""
     if same:
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / DESCRIPTION, "".join(f"{key} {value}\n" for key, value in same.items()).encode())

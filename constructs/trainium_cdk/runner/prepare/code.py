@@ -25,7 +25,7 @@ AT_ONCE = 50_000_000
 """Bytes of a folder that a head node fetches while a job is submitted."""
 SECONDS = 60.0
 MOST_FILES = 20_000
-"""Of a folder (`jobs.workdir.MAX_FILES`)."""
+"""Most files of a folder (`jobs.workdir.MAX_FILES`)."""
 
 
 def code(here: Here, uri: str, digest: str, size: int) -> None:

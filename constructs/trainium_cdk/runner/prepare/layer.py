@@ -1,4 +1,4 @@
-"""Questions that only a Python can answer about itself: it runs in the one that an environment is made on, or in that environment.
+"""Questions that only a Python can answer about itself: it runs in the one that a virtual environment is made on, or in that environment.
 
 The runner starts it there by its text alone (`packages.inside`); arguments are JSON, and so is what it prints.
 """
@@ -30,7 +30,7 @@ def canonical(name: str) -> str:
 
 
 def describe() -> Any:
-    """Describe this Python: all that decides what an environment on top of it is, and the packages that nothing replaces."""
+    """Describe this Python: all that decides what a virtual environment on top of it is, and the packages that nothing replaces."""
     found = [d for d in distributions() if d.metadata["Name"]]
     there = {canonical(d.metadata["Name"]): d.version for d in reversed(found)}  # of two, the first is imported
     return {
@@ -46,12 +46,12 @@ def describe() -> Any:
 
 
 def lay(place: str, index: str) -> Any:
-    """Put the packages of this Python below those of the virtual environment at `place`.
+    """Put the packages of this Python below the packages of the virtual environment at `place`.
 
     `--system-site-packages` would not do: of a virtual environment, it adds the packages of the Python that this one was made with.
 
     Args:
-        index: of the Neuron packages, beside pip's own; the pip.conf of this Python wins.
+        index: of the Neuron packages, in addition to pip's own; the pip.conf of this Python wins.
     """
     there = Path(place)
     # not this Python's own scheme: that of Debian and Ubuntu is local/lib/python3.X/dist-packages
@@ -73,7 +73,7 @@ def lay(place: str, index: str) -> Any:
 
 
 def brought(kept: dict[str, str]) -> Any:
-    """List the copies of protected packages in this environment: name, version, and the packages that brought them."""
+    """List the copies of protected packages in this virtual environment: name, version, and the packages that brought them."""
     own = [*distributions(path=[sysconfig.get_path("purelib")])]
     there = {canonical(d.metadata["Name"]): d for d in own}
     found = []

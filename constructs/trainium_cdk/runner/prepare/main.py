@@ -1,4 +1,4 @@
-"""The stage `prepare`: carries out a job's steps, in their order. What they make is made once for all jobs, and after an interruption it goes on."""
+"""The stage `prepare`: carries out a job's steps, in their order. What they make is made once for all jobs, and after an interruption it continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
     "tools": needs.tools,
     "files": needs.files,
 }
-"""Of each step its function: it gets `Here`, and the step's arguments by their names."""
+"""Each step's function: it gets `Here`, and the step's arguments by their names."""
 
 
 def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
@@ -53,11 +53,11 @@ def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: M
 
 
 def carry_out(folder: Path, job: JobSpec, variables: Mapping[str, str]) -> None:
-    """Fetch all that a job needs and the cluster does not have yet. Then environments that no job uses any more are removed.
+    """Fetch all that a job needs and the cluster does not have yet. Then remove virtual environments that no job uses any more.
 
     Raises:
         Refused: the job cannot run with what is on the cluster: a second attempt would not help.
-        Failed: something could not be fetched: a second attempt goes on from there.
+        Failed: something could not be fetched: a second attempt continues from there.
     """
     here = Here.of(folder, job, variables)
     try:

@@ -33,9 +33,9 @@ class Here:
     Attributes:
         job: its folder.
         trn: the folder of data, sources and models.
-        root: what stands before an absolute path of a shared file system; empty but in a sandbox.
-        python: the interpreter with the packages of the cluster or the image; then of the job's own environment.
-        base: the cluster's environment; None: the image's own Python.
+        root: the prefix of an absolute path of a shared file system; empty but in a sandbox.
+        python: the interpreter with the packages of the cluster or the image; then of the job's own packages.
+        base: the cluster's virtual environment; None: the image's own Python.
         variables: of a process that is started here.
         check: nothing is fetched.
         addresses: presigned ones, by what they stand for.
@@ -64,7 +64,7 @@ class Here:
         try:
             base = find_base(job.environment.venv, root)
         except (UnknownPlace, RuntimeError) as e:
-            raise Refused(f"the cluster's environment cannot be found: {e}") from None
+            raise Refused(f"the cluster's virtual environment cannot be found: {e}") from None
         python = str(base / "bin" / "python3") if base else "python3"
         variables = {**os.environ, "LC_ALL": "C.UTF-8", **own}
         return cls(folder, folder.parent.parent, root, python, base, variables, check, addresses or {})
@@ -87,11 +87,11 @@ class Here:
     def run(
         self, words: Sequence[str], *, folder: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> int:
-        """Run a program, whose output is that of this one. Returns its exit code.
+        """Run a program, whose output is this one's. Returns its exit code.
 
         Args:
-            folder: in which it starts; None: that of data, sources and models.
-            variables: all of its variables; None: those of a process that is started here.
+            folder: in which it starts; None: the folder of data, sources and models.
+            variables: all of its variables; None: as for any process that is started here.
 
         Raises:
             Refused: there is no such program.
@@ -125,7 +125,7 @@ class Here:
 
 
 def say(text: str) -> None:
-    """Tell the user, in the log of the stage. Standard output may be that of an answer."""
+    """Tell the user, in the log of the stage. Standard output may be for an answer."""
     print(f"trn: {text}", file=sys.stderr, flush=True)
 
 

@@ -32,7 +32,7 @@ def dataset(here: Here, words: Sequence[str]) -> None:
 
 
 def _model(here: Here, model: str, place: Path, patterns: Sequence[str]) -> None:
-    # files that come later are of the same commit as those that are there: each commit has a folder of its own
+    # files that come later are of the same commit as those that are there: each commit has its own folder
     newest = place / "refs" / "main"
     commit = (newest.read_text().strip() if newest.exists() else "") or "main"
     say(f"fetching {model} from Hugging Face: {' '.join(patterns)}")

@@ -1,7 +1,7 @@
-"""Python environments of jobs' packages, on the shared file system: whatever adds packages to those of the cluster or the image.
+"""Virtual environments of jobs' packages, on the shared file system: they add packages to the cluster's or the image's.
 
-One is named after all that decides what it is, made once for all jobs, and never changed. It exists whole or not at all: it is made in a folder
-of its own, which a link then names. (The folder itself cannot be renamed: its programs begin with its path.)
+One is named after all that decides what it is, made once for all jobs, and never changed. It exists whole or not at all: it is made in its
+own folder, which a link then names. (The folder itself cannot be renamed: its programs begin with its path.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .unused import mark_used
 
 
 class Layer(NamedTuple):
-    """The contents of an environment.
+    """The contents of a virtual environment.
 
     Attributes:
         kind: of the job that it is made for.
@@ -59,11 +59,11 @@ def packages(
     program: str = "",
     arguments: Sequence[str] = (),
 ) -> None:
-    """Make the environment of a kind's packages, or find it.
+    """Make the virtual environment of a kind's packages, or find it.
 
     Args:
-        base: the image; empty: the cluster's environment.
-        program: a file that the kind sent, which completes the environment: run in it, after pip, with these arguments.
+        base: the image; empty: the cluster's packages.
+        program: a file that the kind sent, which completes the virtual environment: run in it, after pip, with these arguments.
     """
     content = (here.job / "files" / program).read_text() if program else ""
     layer = Layer(kind, base or str(here.base), index, words, decides=(content, *arguments) if program else ())
@@ -91,11 +91,11 @@ def inside(here: Here, python: str, function: str, *given: Any) -> Any:
 def use(
     here: Here, layer: Layer, complete: Callable[[Path, dict[str, str]], None] | None = None, run: Run | None = None
 ) -> None:
-    """Make an environment, or find it; then it is the job's, and that of the steps that follow.
+    """Make a virtual environment, or find it; then the job and the steps that follow use it.
 
     Args:
         complete: what is done in it after pip.
-        run: runs pip; None: its output is that of the stage.
+        run: runs pip; None: its output goes to the stage's.
     """
     known = inside(here, here.python, "describe")
     parts = [layer.base, *known["identity"], "", *layer.words, *layer.decides]
@@ -121,7 +121,7 @@ def _make(here: Here, layer: Layer, link: Path, version: str, complete: Any, run
     place = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=link.parent))
     place.chmod(0o755)
     told = layer.told or layer.words
-    say(f"making environment {name} of {layer.kind}, on {layer.base}: {' '.join(told)}")
+    say(f"installing packages as {name}, for {layer.kind}, on {layer.base}: {' '.join(told)}")
     if here.run([here.python, "-m", "venv", "--without-pip", str(place)]):
         raise Failed(f"{here.python} could not make a virtual environment: see above")
     programs = str(Path(here.python).parent) if "/" in here.python else _programs(here)
@@ -148,7 +148,7 @@ def _make(here: Here, layer: Layer, link: Path, version: str, complete: Any, run
     part = link.with_name(f".{name}.link")
     part.symlink_to(place.name)
     part.replace(link)
-    say(f"environment {name} is ready: {megabytes} MB in {seconds} s")
+    say(f"packages {name} are ready: {megabytes} MB in {seconds} s")
 
 
 def _variables(here: Here, place: Path) -> dict[str, str]:

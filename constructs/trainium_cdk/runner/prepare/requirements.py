@@ -1,4 +1,4 @@
-"""The packages of a user's requirements file. Of what the vendor releases together, nothing is replaced, and no secret is shown."""
+"""The packages of a user's requirements file. What the vendor releases together is never replaced, and no secret is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .making import Failed, Here
 from .packages import Layer, inside, use
 
 SHORTEST = 4
-"""Characters of a value that is hidden: a shorter one is no secret, and hiding it would hide parts of words."""
+"""Characters of a value that is hidden: a shorter one is not a secret, and hiding it would hide parts of words."""
 MOST = 4_000_000
 """Bytes of pip's words that are kept, to explain them."""
 
@@ -33,10 +33,10 @@ def requirements(
     files: Sequence[str] = (),
     variables: Sequence[str] = (),
 ) -> None:
-    """Make the environment of a requirements file, or find it.
+    """Make the virtual environment of a requirements file, or find it.
 
     Args:
-        base: the image; empty: the cluster's environment.
+        base: the image; empty: the cluster's packages.
         lines: of the file. Paths begin in the folder of the code.
         files: what decides of the files that it names.
         label: the file, for the user.
@@ -116,7 +116,7 @@ def explain(kept: Mapping[str, str], said: str, label: str) -> str:
 
 
 def _compare(here: Here, kept: Mapping[str, str], label: str, place: Path, _: Mapping[str, str]) -> None:
-    """Refuse an environment with a copy of what is protected, which a package may bring by its address."""
+    """Refuse a virtual environment with a copy of what is protected, which a package may bring by its address."""
     for name, version, by in inside(here, str(place / "bin" / "python3"), "brought", kept):
         who = ", ".join(by) or f"a line of {label}"
         raise Refused(

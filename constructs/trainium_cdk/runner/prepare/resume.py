@@ -22,7 +22,7 @@ _MARK = "state/resumed"
 
 
 def resume(here: Here, job: JobSpec) -> None:
-    """Copy the checkpoint that a job goes on from, for each member of an array, unless it has begun already.
+    """Copy the checkpoint that a job continues from, for each member of an array, unless it has begun already.
 
     Raises:
         NotFetched: it is to be copied, and this is only a check.
@@ -44,7 +44,7 @@ def resume(here: Here, job: JobSpec) -> None:
 
 
 def find(here: Here, job: JobSpec, made: Checkpoints) -> Path:
-    """The checkpoint that a job goes on from: the folder of all, where its program knows of no single one.
+    """The checkpoint that a job continues from: the folder of all, where its program knows of no single one.
 
     Raises:
         Refused: there is none, or this job cannot read it.

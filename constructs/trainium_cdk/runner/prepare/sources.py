@@ -14,7 +14,7 @@ def source(here: Here, name: str, url: str, commit: str, variable: str = "", unl
     """Fetch a repository at a commit.
 
     Args:
-        variable: of the environment, which names what is fetched in the commit's place: in a sandbox, whose repositories have other commits.
+        variable: names what is fetched in the commit's place: in a sandbox, whose repositories have other commits.
         unless: not needed where Python finds all of these modules.
     """
     if unless and not absent_modules(here, unless):

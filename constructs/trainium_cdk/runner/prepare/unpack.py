@@ -21,7 +21,7 @@ TIMES, SMALL = 100, 1 << 30
 
 
 class Damaged(Exception):
-    """The file is no archive, or not whole."""
+    """The file is not an archive, or not whole."""
 
 
 class Member(tarfile.TarInfo):

@@ -1,4 +1,4 @@
-"""Removing the environments of jobs' packages that no job uses any more. (Making one: `packages`.)"""
+"""Removing the virtual environments of jobs' packages that no job uses any more. (Making one: `packages`.)"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .bases import RECORD
 from .making import Here, remove, say
 
 DAYS = 30
-"""For which an environment stays after its last use."""
+"""Days for which a virtual environment stays after its last use."""
 _NAME = re.compile(r"[0-9a-f]{12}")
 
 
 def remove_unused(here: Here) -> None:
-    """Remove each environment that no job has used for `DAYS` days and that no waiting job names, and say which.
+    """Remove each virtual environment that no job has used for `DAYS` days and that no waiting job names, and say which.
 
     A job uses one when it finds or makes it (`mark_used`), and while its log grows. Whether a job waits, Slurm's queue says; where there is none,
     a job waits that has not begun to train. What cannot be removed stays, and fails no job.
@@ -37,7 +37,7 @@ def remove_unused(here: Here) -> None:
 
 
 def mark_used(place: Path) -> None:
-    """Record that a job uses an environment now, if it is there. It does so before it looks for it (`_remove`)."""
+    """Record that a job uses a virtual environment now, if it is there. It does so before it looks for it (`_remove`)."""
     with contextlib.suppress(OSError):
         os.utime(place / RECORD)
 
@@ -52,7 +52,7 @@ def _used_at(place: Path) -> float:
 
 
 def _in_use(here: Here, before: float) -> set[str]:
-    """The names of environments that waiting, running or lately ended jobs use."""
+    """The names of virtual environments that waiting, running or lately ended jobs use."""
     queue = {row.id for row in slurm.rows(others=True)} if shutil.which("squeue") else None
     jobs, used = here.trn / "jobs", set[str]()
     for id in _names(jobs):
@@ -70,7 +70,7 @@ def _logs(job: Path) -> list[Path]:
 
 
 def _remove(here: Here, link: Path, before: float) -> None:
-    """Remove an environment under the lock of those who make it. Its name goes first, so that no job finds half of one; it comes back where a
+    """Remove a virtual environment under the lock of those who make it. Its name goes first, so that no job finds half of one; it comes back where a
     job has found it just before."""
     marker = here.trn / "done" / f"environment-{link.name}"
     with marker.with_name(f"{marker.name}.lock").open("w") as lock:
@@ -85,7 +85,7 @@ def _remove(here: Here, link: Path, before: float) -> None:
         for part in link.parent.glob(f".{link.name}.*"):
             remove(part)
         say(
-            f"removed environment {link.name} ({size if isinstance(size, int) else '?'} MB), which no job has used for {DAYS} days"
+            f"removed the packages {link.name} ({size if isinstance(size, int) else '?'} MB), which no job has used for {DAYS} days"
         )
 
 

@@ -33,7 +33,7 @@ _LOOKS_BAD = (
     "invalid", "not found", "no such", "not available", "unrecognized", "undefined", "corrupt", "exhausted", "uncorrectable", " hang", "stale",
     "cancelled", "terminat", "exitcode", "local_rank: ", "root cause", "nrt_", "ncc_", "interrupt", "assert", "no module", "err: ", " nan",
 )  # fmt: skip
-"""Words of which one is in each line that may explain an end."""
+"""Each line that may explain an end has one of these words."""
 _SERIOUS = re.compile(
     r"\[?\b(?:F137|N[A-Z]{2}\d{3}|NCC_\w+)\b|NRT_\w+|\bnrt_\w+ status=|FATAL|uncorrectable|suspected hang|oom[-_ ]|[Oo]ut [Oo]f [Mm]emory|\bOOM\b|"
     r"\bKilled\b|forcibly killed|RESOURCE_EXHAUSTED|No space left|[Qq]uota exceeded|Segmentation fault|core dumped"
@@ -71,25 +71,25 @@ _CONSEQUENCES = frozenset({
 """Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
 _LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
 _LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
-"""Of DeepSpeed's launcher, about a worker."""
+"""DeepSpeed's launcher's line about a worker."""
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
 _WHAT = re.compile(r"what\(\): +(.+)")
-"""Of the C++ library: the class of an exception that nothing caught, and its text."""
+"""The C++ library's line: the class of an exception that nothing caught, and its text."""
 _FATAL = re.compile(
     r"(?:F\d{4} [\d:.]{5,30} {1,9}\d{1,9}|[\d:. -]{15,40}: F|\[libprotobuf FATAL) \S{1,300}:\d{1,6}\] (.+)|"
     r"((?:\S{1,60}: )?\S{1,300}:\d{1,6}: .{1,300}: Assertion `.{1,300}' failed\.|(?:free|malloc|realloc|munmap_chunk)\(\): .{1,80}|"
     r"double free or corruption.{0,40}|corrupted (?:size vs\. prev_size|double-linked list).{0,40}|\*\*\* stack smashing detected \*\*\*.{0,80})"
 )
-"""Of glog, absl, protobuf and the C library, before they abort: XLA, its plug-ins and JAX print so what they cannot go on with. Addresses follow."""
+"""Lines of glog, absl, protobuf and the C library, before they abort: XLA, its plug-ins and JAX print so why they stop. Addresses follow."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
 SECOND_LINE = 'error message="'
 """How the second line of TorchNeuron's exceptions begins, which has the reason."""
 _AUTOLOAD = "Failed to load the backend extension"
-"""Of PyTorch, about the exception that it was raised from."""
+"""PyTorch's words about the exception that it was raised from."""
 _MORE_LINES = 2
-"""Indented lines after that of an exception which belong to its message."""
+"""Indented lines after an exception's line which belong to its message."""
 _WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
-"""Of torchrun's report of its workers."""
+"""Lines of torchrun's report of its workers."""
 _ASIDE_LINES = re.compile(
     r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic|@ +0x|\*\*\* Check failure"
 )
@@ -103,7 +103,7 @@ class Said:
     Attributes:
         raised: the exception that explains it, as `KeyError: 'x'`; then another one that may have come first; empty without any.
         at: when the first exception of the last hour was printed, in seconds since 1970; 0 without one.
-        follows: the last exception that only follows from that of another process; empty without one.
+        follows: the last exception that only follows from another process's; empty without one.
         rank: of the process that raised the exception, where its line tells it; else -1.
         launcher: whether a launcher has reported that a worker failed.
         code: exit code in that report, of the worker that failed first; 0 without one.
@@ -165,7 +165,7 @@ class _Kept:
 
 
 class Collector:
-    """Takes the output of a program, which may be that of many workers, in pieces."""
+    """Takes the output of a program, or of its many workers, in pieces."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -228,7 +228,7 @@ class Collector:
         )
 
     def _block(self, block: bytes) -> None:
-        """Take whole lines. Only those with a sign of an error are looked at, and those of a traceback."""
+        """Take whole lines. Only lines with a sign of an error are looked at, and lines of a traceback."""
         low, at = block.lower(), 0
         bad = any(word in low for word in _WORDS)
         while at <= len(block) and (bad or self._open or self._announced):
@@ -331,7 +331,7 @@ class Collector:
             self._chained.add(label)  # its members explain it
 
     def _report(self, text: str) -> None:
-        """Take a line of torchrun's report. Its block `Root Cause` alone counts: torchrun itself has stopped those of the block `Failures`."""
+        """Take a line of torchrun's report. Its block `Root Cause` alone counts: torchrun itself has stopped the workers in the block `Failures`."""
         if text.startswith("Root Cause"):
             self._cause = True
         elif self._cause and (found := _WORKER.match(text)) and found[1] not in self._worker:

@@ -26,7 +26,7 @@ _MONTHS = {
 }
 _DAY = 86_400.0
 _MOST_EPOCHS = 1000
-"""Of which it is known where they began."""
+"""Bars whose beginning is known."""
 _PARTS = ("step", "part", "bar", "progress", "ended")
 _BARS = ("bar", "progress", "ended")
 _JUMP, _OWN = 5, 30
@@ -93,7 +93,7 @@ class Course:
         """The records of a line.
 
         Args:
-            by: the node and the worker that it begins with. Where several print the same, those of the first count.
+            by: the node and the worker that it begins with. Where several print the same, the first one's count.
         """
         step = self._epochs.take(line)
         if step is not None and line.form in _BARS:
@@ -134,7 +134,7 @@ class Course:
         return self.take(StepLine(record, (), "known" if record.step is not None else "dictionary"), text, by)
 
     def restarted(self) -> None:
-        """The program has begun again: the time since its last step is no time of a step."""
+        """The program has begun again: the time since its last step is not a time of a step."""
         self._stamp = None
 
     def _note(self, form: str, step: Step | None) -> None:

@@ -35,7 +35,7 @@ _SIGNAL_WORDS = {
 _SURVIVED = re.compile(
     r"\b(User|Future|Deprecation|Runtime)Warning: |[Ff]alling back|, (skipping|using|ignor|continu|proceed)|\boptional\b|Could not load dynamic library"
 )
-"""A program that prints this goes on without what it lacks."""
+"""A program that prints this continues without what it lacks."""
 
 _BEGINNING = 60
 """Characters of a line by which it is found in an exception, whose text is cut."""
@@ -139,7 +139,7 @@ def known_error(said: Said, nodes: int, known: Sequence[ErrorPattern]) -> str:
 
 def _counts(error: ErrorPattern, line: str, told: str) -> bool:
     """Whether an error explains the end though an exception may tell another one. A second line of TorchNeuron's is also printed by an operation
-    that then runs in another way: only that of the exception counts."""
+    that then runs in another way: only the exception's counts."""
     if line.startswith(SECOND_LINE):
         return line[:_BEGINNING] in told
     return not error.warning or (bool(told) and error.is_in(told))

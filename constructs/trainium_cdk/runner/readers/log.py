@@ -2,7 +2,7 @@
 
 `JobLog` takes pieces of the log, each with its stage, and gives the records of its complete lines. A record is found anywhere in a line:
 lines have node and rank prefixes, are joined, or are overwritten by progress bars. The kinds of jobs bring readers of their steps; here are
-those of the compiler and of well-known trainers. A line in which none of them finds a loss is read as scripts of one's own print steps
+the readers of the compiler and of well-known trainers. A line in which none of them finds a loss is read as people's own scripts print steps
 (`step_lines.py`). It never raises, whatever the bytes.
 """
 
@@ -37,7 +37,7 @@ from .records import (
 from .step_lines import MARKS, read_line
 
 TAIL_BYTES = 65_536
-"""Of the end of each stage's log, which is kept."""
+"""Bytes of the end of each stage's log, which is kept."""
 WARMUP = 5
 """The first steps of a training, which compile and warm up: the mean throughput excludes them."""
 _TRAIN = "train"
@@ -143,10 +143,10 @@ def _marks(reader: Reader) -> tuple[str, ...]:
 
 
 class Lines:
-    """Reads lines, each by itself.
+    """Reads lines, each alone.
 
     Args:
-        readers: of steps, as the kinds of jobs have them, beside those of well-known trainers.
+        readers: of steps, as the kinds of jobs have them, in addition to well-known trainers'.
     """
 
     def __init__(self, readers: Iterable[Reader] = ()):
@@ -161,7 +161,7 @@ class Lines:
         and of the same worker.
 
         Args:
-            by: of the line that the text goes on with.
+            by: of the line that the text continues with.
         """
         marks = [mark for mark in self.marks if mark in text]
         for line in text.split(b"\n") if marks else ():
@@ -217,7 +217,7 @@ def label(line: bytes) -> str:
 class JobLog:
     """The log of a job: feed it pieces of any size, then close it. It keeps the end of each stage's log, and no record.
 
-    Where several nodes or workers print the same steps, those of the first that does are taken. Steps of other stages than
+    Where several nodes or workers print the same steps, the first one's are taken. Steps of other stages than
     `train` are trials, as precompile's: they are records, but no figure counts them.
 
     Args:
@@ -227,7 +227,7 @@ class JobLog:
         steps: of the training, so far.
         last: its last step.
         first_loss: None if there was none.
-        lost_at: since which step the loss is no number any more; None while it is one.
+        lost_at: the step since which the loss is NaN; None while it is one.
         evaluations: of validations and tests, the newest loss.
         compiled: graphs, successful and failed ones of all nodes, by these words.
         errors: codes of graphs that failed to compile.
@@ -299,7 +299,7 @@ class JobLog:
 
     @property
     def progress(self) -> str:
-        """Describe the training's position: `step 12 of 100: loss 2.31`; a loss that is no number, with the first such step; empty without a step."""
+        """Describe the training's position: `step 12 of 100: loss 2.31`; a loss that is not a number, with the first such step; empty without a step."""
         if self.last is None:
             return ""
         step, loss, total = self.last.step, self.last.loss, self.last.total_steps

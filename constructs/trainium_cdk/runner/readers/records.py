@@ -40,7 +40,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         step: of the training; None if the line does not have it.
-        loss: None if it is no finite number.
+        loss: None if it is not a finite number.
         of: `validation` or `test`.
     """
 
@@ -181,7 +181,7 @@ NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|
 COLOUR = r"\x1b\[[0-9;]{0,20}m"
 """A control sequence of a terminal, as a regular expression."""
 NO_NUMBER = "not a number"
-"""What is shown for a value that is nan or infinite, of which a step has None."""
+"""What is shown for a value that is nan or infinite, where a step has None."""
 LONGEST_LINE = 100_000
 """Only this much of a line is read; lines of a training are shorter."""
 _MOST = 1e15
@@ -217,14 +217,14 @@ TRIALS = frozenset({
 MEASURES = frozenset({
     "loss", "acc", "accuracy", "ppl", "perplexity", "err", "error", "score", "auc", "bleu", "rouge", "mse", "mae", "rmse", "bpb", "tokens",
 })  # fmt: skip
-"""What is measured in a validation, and may stand beside the training's own numbers."""
+"""What is measured in a validation, and may be next to the training's own numbers."""
 STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iterations"})
 WORKERS = frozenset({"device", "gpu", "core", "worker", "chip", "rank"})
 _NO_STEP = frozenset({
     "max", "maximum", "total", "num", "of", "warmup", "warm", "save", "saving", "log", "logging", "remaining", "per", "every", "from", "accumulation",
     "micro", "decay", "first", "checkpoint", "start", "end", "resume",
 })  # fmt: skip
-"""Words before `step` of which the number is not that of a step."""
+"""Words before `step` whose number does not count steps."""
 _OTHER_LOSS = frozenset({
     "best", "lowest", "min", "minimum", "max", "initial", "previous", "expected", "target", "final",
 })  # fmt: skip

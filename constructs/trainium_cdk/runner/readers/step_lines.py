@@ -1,7 +1,7 @@
 """One reader of the step lines that people's own scripts print: `read_line`, a pure function of one line.
 
 It knows no program. A step line has a number after a word such as `step` or `iter`, or a counter such as `[10/100]`, and numbers after names
-such as `loss` or `lr`: by `:`, `=`, a space, or as JSON. Lines of a validation are no training steps. What only the lines together tell is in
+such as `loss` or `lr`: by `:`, `=`, a space, or as JSON. Lines of a validation are not training steps. What only the lines together tell is in
 `course.py`. Standard library only; never raises, whatever the text.
 """
 
@@ -46,7 +46,7 @@ MARKS = (
     "it=",
     "It ",
 )
-"""A line without any of these is no step line."""
+"""A line without any of these is not a step line."""
 EXAMPLES = ('{"step": 10, "loss": 3.4}', "step 10 loss 3.4")
 """Lines that are read, the recommended one first."""
 
@@ -72,11 +72,11 @@ _SETTINGS = re.compile(r"(?:Namespace|Args|Arguments|Config|Configuration|Option
 _FLAG = re.compile(r"(?:^|\s)--?\w[\w-]*$")
 _UNIT = re.compile(r"[ \t]{0,3}([a-z]{1,10}(?:(?:/| per )[a-z]{1,10}){0,2})(?![\w(])(?![ \t]{0,3}[:=])", re.IGNORECASE)
 _NUMBERED = re.compile(r"[ \t]{1,3}[\d.]")
-"""What follows a name: then it is no unit of the number before it."""
+"""What follows a name: then it is not a unit of the number before it."""
 _THOUSANDS = re.compile(r"[kKM](?![A-Za-z0-9])")
 _PARTS = re.compile(r"/| per ")
 _BAR = re.compile(r"\d{0,3}%\|[^|\r\n]{0,400}\|")
-"""A progress bar, which may have digits in it. Its title may be the word step: its percentage is no step."""
+"""A progress bar, which may have digits in it. Its title may be the word step: its percentage is not a step."""
 _OF_TRAINING = re.compile(
     r"[^\w\[]{0,20}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}%\|\|",
     re.IGNORECASE,
@@ -84,11 +84,11 @@ _OF_TRAINING = re.compile(
 """A progress bar of a training: its title says so, or it has none."""
 _ITEM = r"(?!(?:[kMGT]?(?:it|its|ba|batch|batches|steps?|iters?|iterations?|epochs?))\b)[A-Za-z]{1,20}"
 _OF_ITEMS = re.compile(rf"%\|\|.{{0,80}}[,\[] {{0,3}}(?:[\d.]{{1,12}}[kMGT]?|\?)(?: ?{_ITEM}/s|s/ ?{_ITEM})\b")
-"""The rate of a bar that counts bytes, files or examples, as those of downloads and of the library `datasets` do."""
+"""The rate of a bar that counts bytes, files or examples, as bars of downloads and of the library `datasets` do."""
 _LABELS = re.compile(r"^ {0,6}(?:\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?", re.IGNORECASE)
 """The node and the worker before a line: no title of a bar."""
 _OF_EPOCHS = re.compile(r"\W{0,9}epochs?\W{0,9}%\|\|", re.IGNORECASE)
-"""A bar of epochs above those of their steps. It counts the epochs that have ended, so those of its steps begin at 0."""
+"""A bar of epochs above the bars of their steps. It counts the epochs that have ended, so the steps' bars begin at 0."""
 _TITLED = re.compile(r"[^%]{0,80}[A-Za-z][^%]{0,80}%\|\|")
 _VALIDATION = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|(?P<test>test|testing)|sanity|predicting)(?![\w/.\-])",
@@ -209,7 +209,7 @@ def read_line(line: str) -> StepLine | None:
 
 
 def validates(text: str) -> bool:
-    """Return whether a text announces a validation: it has such a word, which is no part of a longer name or a path."""
+    """Return whether a text announces a validation: it has such a word, which is not part of a longer name or a path."""
     return _VALIDATION.search(text) is not None
 
 

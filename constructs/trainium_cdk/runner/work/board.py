@@ -1,4 +1,4 @@
-"""TensorBoard over all of a job's directory: on the head node of Slurm, or as the program of a pod: `runner board DIRECTORY PORT`. It is that of
+"""TensorBoard over all of a job's directory: on the head node of Slurm, or as the program of a pod: `runner board DIRECTORY PORT`. It comes from
 the job's own packages, else the cluster's, else the one on the PATH."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _words(program: str, folder: Path, port: str, host: str) -> list[str]:
 
 
 def _variables(folder: Path, venv: Word) -> tuple[dict[str, str], Path | None]:
-    """The variables with which it is found, and the environment that it should be in."""
+    """The variables with which it is found, and the virtual environment that it should be in."""
     base = bases.find_base(venv, shared_root())
     own = bases.find_own(folder) or bases.find_own(folder.parent)  # a member of an array has its array's
     variables = {"PATH": os.defpath, **os.environ}

@@ -20,7 +20,7 @@ from ..readers.records import Finding
 MARK = "trn-devices"
 DEVICE = "device"
 ALIKE = ("disk", "memory", "log")
-"""Kinds of which nodes have one finding together. Its evidence is another one only when it is of other nodes, or of other disks."""
+"""Kinds for which nodes have one finding together. Its evidence is another one only when it is of other nodes, or of other disks."""
 IN_A_ROW = 3
 """Nodes of a job that break one after the other, without a new step between: then its program is at fault."""
 _FOUND = re.compile(r"([0-9]{1,12}) (device|disk|memory|log) (.{1,900})")
@@ -30,7 +30,7 @@ _LOOKS_BROKEN = re.compile(
     r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error"
     r"|NRT EXECUTION FAILED: .{0,300}(Hardware failure|parity error|DMA engine|status: 101|completed with errors)"
 )
-"""Of the Neuron runtime, and in TorchNeuron's words."""
+"""Lines of the Neuron runtime, and in TorchNeuron's words."""
 _SECONDS = 10
 """For an answer of Slurm's controller: whoever asks has other work."""
 WAIT_SECONDS = 30

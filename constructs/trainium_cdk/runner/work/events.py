@@ -1,4 +1,4 @@
-"""TensorBoard's event files as a second source of a training's numbers: `runner events FOLDER SINCE LOG`, beside the program of the first node.
+"""TensorBoard's event files as a second source of a training's numbers: `runner events FOLDER SINCE LOG`, with the program of the first node.
 
 It runs in the job's own Python, and reads with that one's `tensorboard`. Each step becomes a line of the log, where every command finds it. Where
 the program prints steps itself, or there is no `tensorboard`, it writes nothing.

@@ -44,7 +44,7 @@ def tell(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
 
 
 def _end(log: Path, begin: int = 0) -> list[str]:
-    """The last lines of a log, from a byte on."""
+    """The last lines of a log, none before a byte."""
     with contextlib.suppress(OSError):
         return files.read_end(log, _MOST, begin).decode(errors="replace").splitlines()
     return []

@@ -22,7 +22,7 @@ def make(place: str) -> None:
     """A folder in which each user may make files, and delete only their own. One that is there stays as it is, and so does a link.
 
     Raises:
-        OSError: it cannot be made, or is no folder.
+        OSError: it cannot be made, or is not a folder.
     """
     Path(place).mkdir(parents=True, exist_ok=True)
     if Path(place).is_symlink():  # of an administrator: whoever could change it afterwards, it is not followed

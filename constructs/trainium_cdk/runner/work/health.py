@@ -30,9 +30,9 @@ PHASES = {"compile": 7200.0, "checkpoint": 3600.0, "evaluation": 3600.0, "end": 
 RESTARTS = 3
 """Restarts of a training that hangs without a new step between them: then its program is at fault."""
 NANS = 5
-"""Steps in a row whose loss is no number, after which the training is stopped: one alone may be survived, as with loss scaling."""
+"""Steps in a row whose loss is not a number, after which the training is stopped: one alone may be survived, as with loss scaling."""
 TOLD, ALL = 0.8, 1.0
-"""Parts of a budget at which it is told, and stopped."""
+"""Parts of a budget at which the job is reported, and stopped."""
 _SHOWN, _LINE = 4, 120
 _LAST = 5  # looks without a sign, at least
 _SIGN_SECONDS = 10
@@ -60,7 +60,7 @@ class Pulse:
         steps: advances that were seen. at: when the last one was; 0: none. first: seconds until the first one.
         usual, longest: seconds between two, in the middle and at most; the first ones are not in `longest`.
         gap: the most seconds between two of the first ones. quiet: the most before the first one. Without those in which a phase was seen.
-        nans: steps in a row whose loss is no number. nan_at: since when. nan_step: the first of them.
+        nans: steps in a row whose loss is not a number. nan_at: since when. nan_step: the first of them.
         phase: a name of `PHASES`, or empty. free: when the last one ended without a step; 0: none did.
         said: when it has printed last; 0: nothing yet. line: the last one.
         over: whether it has ended.
@@ -168,7 +168,7 @@ def decide(
 
     Args:
         pulses: of its tasks.
-        now: by the clock of whoever judges. It is compared with those of nodes only where a node sends no sign.
+        now: by the clock of whoever judges. It is compared with nodes' clocks only where a node sends no sign.
         before: what is known of earlier attempts.
         saved: when something in the folder of its checkpoints changed last.
     """
@@ -211,7 +211,7 @@ def decide(
     behind = [one for one in steps if goes_on and one.waits(saved) > patience and one.steps >= LEARNT and not one.phase]
     return found + [
         Finding(
-            STRAGGLER, one.at, one.node, one.rank, f"no step for {span(one.waits())}, while others go on: {_at(one)}"
+            STRAGGLER, one.at, one.node, one.rank, f"no step for {span(one.waits())}, while others continue: {_at(one)}"
         )
         for one in behind[:_SHOWN]
     ]
@@ -219,11 +219,13 @@ def decide(
 
 def _nan(one: Pulse) -> Finding:
     since = "" if one.nan_step is None else f" since step {one.nan_step}"
-    return Finding(NAN, one.nan_at, one.node, one.rank, f"the loss is no number{since}, in {one.nans} steps told")
+    return Finding(
+        NAN, one.nan_at, one.node, one.rank, f"the loss is not a number{since}, in {one.nans} reported steps"
+    )
 
 
 def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[Finding]:
-    """A first compilation may take an hour: it is only told."""
+    """A first compilation may take an hour: it is only reported."""
     waits = [one.beat - max(one.said, one.at, one.began) for one in heard]
     if not waits or min(waits) <= max(rules.start, excused):
         return []
@@ -234,8 +236,8 @@ def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[F
 
 
 def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
-    """Describe a hang with the tasks that are behind. If tasks tell different steps, those at the lowest; else those whose last line is unlike that
-    of most, and those that have printed nothing for longest."""
+    """Describe a hang with the tasks that are behind. If tasks report different steps, those at the lowest; else those whose last line is unlike
+    most others', and those that have printed nothing for longest."""
     steps = [one.step for one in heard if one.step is not None and one.steps]
     low, high = (min(steps), max(steps)) if steps else (0, 0)
     if low < high:

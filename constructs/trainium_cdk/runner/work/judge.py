@@ -26,7 +26,7 @@ _MOST_ENTRIES = 10_000
 _SURE = 3
 """Looks, one after the other, in which a straggler is one."""
 _AGAIN_SECONDS = 600.0
-"""After which a finding that still is so is told again: the end of a log has it then."""
+"""After which a finding that still is so is reported again: the end of a log has it then."""
 _LATE_SECONDS = 120.0
 """Within which, after the time that programs have to save, all nodes have carried out an order."""
 
@@ -37,7 +37,7 @@ class Judge:
     Args:
         folder: the job's own.
         say: writes a line to the log.
-        show: is told the findings that there are now, when their kinds change.
+        show: called with the findings that there are now, when their kinds change.
         leave_block: an order, once the job must leave its capacity block.
 
     Attributes:
@@ -150,7 +150,7 @@ class Judge:
         return [one for one in found if one.kind != STRAGGLER or self._seen[one.key] >= _SURE]
 
     def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
-        """Add the checkpoint from before to the finding of a loss that is no number."""
+        """Add the checkpoint from before to the finding of a loss that is not a number."""
         if one.kind != NAN or not (self._job.checkpoints and self._job.checkpoints.pattern):
             return one
         before = self._checkpoint(one.at, next((p.nan_step for p in pulses if p.node == one.node and p.nans), None))

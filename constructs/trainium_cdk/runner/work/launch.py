@@ -21,7 +21,7 @@ from .process import LIMIT, TERMINATED, CannotStart, Ended, ProgramStart, allow_
 from .pulse import Watcher
 
 REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TERMINATED_CODE = 64, 65, FAULT, 75, 124, 143
-"""Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TERMINATED_CODE: it was told to end."""
+"""Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TERMINATED_CODE: it got a signal to end."""
 COMPILER_FAILED = r"Total failed compilations: [1-9]"
 """What neuron_parallel_compile prints, and ends with 0. Such a graph would be compiled again, and fail again, during training."""
 
@@ -46,7 +46,7 @@ def launch(
         own: the job's variables.
         copies: the variables of each copy that is started here, by its number on this node.
         secret: where `prepare` finds the job's variables.
-        task: number of this process among those of the stage.
+        task: number of this process in the stage.
         judge: of all nodes, where this one judges.
 
     Raises:

@@ -22,7 +22,7 @@ from .places import StageNode
 from .process import ORDERED, TERMINATED, CannotStart, Ended
 
 COLLECTIVES_PORT = 48_620
-"""Of Neuron's collectives: no outgoing connection may use it."""
+"""A port of Neuron's collectives: no outgoing connection may use it."""
 AGAIN_HERE = "TRN_AGAIN"
 """Variable: how often a batch script has started its stage again, on the same nodes."""
 _OF_SRUN = ("SLURM_CPU_BIND", "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_VERBOSE", "SLURM_LABELIO")
@@ -65,7 +65,7 @@ def run_node(job: JobSpec, stage: StageSpec, node: StageNode) -> int:
 
 
 def node_of(root: Path, job: JobSpec, stage: StageSpec) -> StageNode:
-    """This node of a stage, by Slurm's variables and those of `stage`."""
+    """This node of a stage, by Slurm's variables and the variables of `stage`."""
     env = os.environ
     index = index_of(job, stage)
     return StageNode(
@@ -162,7 +162,7 @@ def _ranks(stage: StageSpec) -> dict[str, str]:
 
 
 def _reserve_port(output: Output) -> None:
-    """The bootstrap of the node does so; an image of your own may lack that."""
+    """The bootstrap of the node does so; your own image may lack that."""
     try:
         ports = _RESERVED.read_text()
     except OSError:

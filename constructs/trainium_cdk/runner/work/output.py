@@ -25,7 +25,7 @@ def show(line: str) -> None:
 
 @contextlib.contextmanager
 def output_to(file: Path) -> Iterator[None]:
-    """Append standard output and standard error to a file, those of programs that are started meanwhile, too. Where it cannot be opened, they stay."""
+    """Append standard output and standard error to a file, also of programs that are started meanwhile. Where it cannot be opened, they stay."""
     kept = [os.dup(one) for one in (STANDARD_OUTPUT, STANDARD_ERROR)]
     try:
         to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -43,10 +43,10 @@ def output_to(file: Path) -> Iterator[None]:
 
 
 class Output:
-    """Standard output, and a file beside it. Several processes may append to the same file.
+    """Standard output, and a file as well. Several processes may append to the same file.
 
     Args:
-        file: None: standard output alone. What is no regular file, such as a pipe, is not opened.
+        file: None: standard output alone. What is not a regular file, such as a pipe, is not opened.
 
     Attributes:
         ear: is given each piece, too.

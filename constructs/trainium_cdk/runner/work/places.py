@@ -26,11 +26,11 @@ class StageNode:
         root: the job's folder; of a member of an array, the array's.
         job: the job's own folder.
         number: 0, 1, ... of `nodes`.
-        host: a name of its own, also for its compile cache: locks do not hold on NFS, so that nodes must not share one.
+        host: its own name, also for its compile cache: locks do not hold on NFS, so that nodes must not share one.
         master: address of node 0.
         run: tells one run of the stage from another (`records`).
         index: of a member of an array.
-        checkpoint: from which the program goes on; empty: none.
+        checkpoint: from which the program continues; empty: none.
     """
 
     root: Path
@@ -83,10 +83,10 @@ def places(
 def variables(
     node: StageNode, job: JobSpec, stage: StageSpec, own: Mapping[str, str], at: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a program: the node's, those of its kind, and the job's own, which win.
+    """The variables of a program: the node's, its kind's, and the job's own, which win.
 
     Raises:
-        CannotStart: its Python environment is missing.
+        CannotStart: its virtual environment is missing.
     """
     kinds = {name: word(value, at) for name, value in stage.program.variables.items()} if stage.program else {}
     path = kinds.pop("PYTHONPATH", "")
@@ -116,7 +116,7 @@ def ranks(node: StageNode, local: int, copies: int) -> dict[str, str]:
 
 
 def find_checkpoint(job: JobSpec, own: Path, *, first: bool = True) -> str:
-    """The checkpoint from which a job goes on; empty if there is none.
+    """The checkpoint from which a job continues; empty if there is none.
 
     Args:
         own: the job's own folder.
@@ -159,7 +159,7 @@ def _ranks(node: StageNode, job: JobSpec, at: Mapping[str, str]) -> dict[str, st
 def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str], id: str) -> dict[str, str]:
     """Return the variables that Weights & Biases and MLflow read of the job. Each gets them where the job has a variable of theirs.
 
-    A run of W&B goes on after a restart. Compiling is none: it would log steps that are no training. MLflow has no variable for a run that is not
+    A run of W&B continues after a restart. Compiling is none: it would log steps that are not training. MLflow has no variable for a run that is not
     there yet, so a restart is another run with the same tags. (wandb 0.31, wandb_settings.py; mlflow 3.17, system_environment_context.py; 2026-11)
     """
     name, made = id.replace("/", "-"), {}
@@ -188,7 +188,7 @@ def _find_environment(node: StageNode, environment: NodeEnvironment) -> Path | N
     if environment.packages:
         found = bases.find_own(node.root)
         if found is None:
-            raise CannotStart("the environment of this job's packages was removed. Submit the job again")
+            raise CannotStart("this job's packages were removed. Submit the job again")
         return found
     try:
         place = bases.find_base(environment.venv, shared_root())

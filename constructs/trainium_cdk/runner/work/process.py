@@ -1,6 +1,6 @@
 """One program on one node, or several copies of it: its output, its time, its signals, its end.
 
-Each copy has a session of its own, so that a signal reaches what it has started, too. As process 1 of a container this process also waits for what
+Each copy has its own session, so that a signal reaches what it has started, too. As process 1 of a container this process also waits for what
 others have left behind.
 """
 
@@ -23,14 +23,14 @@ from ..readers.collecting import Collector, Said
 from .output import Output
 
 SAVING_SECONDS = 50
-"""For which a program that is told to end may save its state: less than a pod's time for that."""
+"""Seconds in which a program that must end may save its state: less than a pod's time for that."""
 LIMIT_SECONDS = 60
 """The same, once its time limit is reached."""
 OPEN_FILES = 65_535
 """Each worker holds many connections at once ("Failed accept4: Too many open files")."""
 
 TERMINATED, LIMIT, ORDERED = "terminated", "limit", "ordered"
-"""Why a program was ended: this process was told to end; the time limit; an order (`health`)."""
+"""Why a program was ended: this process got a signal to end; the time limit; an order (`health`)."""
 
 _PIECE = 65_536
 _CGROUP, _CGROUPS = Path("/proc/self/cgroup"), "/sys/fs/cgroup"
@@ -58,7 +58,7 @@ class Ended:
 
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
-        why: TERMINATED, LIMIT, ORDERED, or empty if it ended by itself.
+        why: TERMINATED, LIMIT, ORDERED, or empty if nothing ended it.
         found: whether its output had what was looked for.
         said: what of its output explains the end.
         copy: which copy failed first: 0, 1, ...
@@ -86,7 +86,7 @@ def run(
 ) -> Ended:
     """Start one program, or several copies of it, and wait until all have ended. As soon as one fails, all end.
 
-    What a copy leaves behind in its session is killed at its end. Only if it was told to end, or its time is over, may that save its state, too.
+    What a copy leaves behind in its session is killed at its end. It may save its state, too, only if the copy got a signal to end, or its time is over.
 
     Args:
         passes_on: whether SIGTERM is passed on to the program, which then has `SAVING_SECONDS`. Slurm itself sends it to all processes, and ends

@@ -33,7 +33,7 @@ from .process import ProgramStart, Running
 from .stacks import descendants, is_compiling, write_stacks
 
 VARIABLE = "TRN_PROGRESS"
-"""Of the file into which a program may write its step."""
+"""Name of the file into which a program may write its step."""
 _FOLDER = "trn-progress-"
 _MOST = 65_536
 _LONGEST = 4096
@@ -46,7 +46,7 @@ _PHASES = {
 _DONE = re.compile(r"(?i)\b(?:saved|written|finished|completed?|done|compiled|evaluated|validated)\b")
 _LAST_LINES = 20
 _WARM_UP = 3
-"""Steps in which graphs are compiled: they are no measure of later ones."""
+"""Steps in which graphs are compiled: they do not measure later ones."""
 _SILENT = 60.0
 """Seconds without a step after which it is looked for a compiler that runs."""
 
@@ -315,7 +315,7 @@ def _new_folder(held: contextlib.ExitStack) -> Path:
 
 
 def _of_events(log: Path) -> bytes:
-    """The newest step that was read of TensorBoard's files, of which the log of the node has a line."""
+    """The newest step that was read of TensorBoard's files; the log of the node has a line about it."""
     with contextlib.suppress(OSError):
         lines = [one for one in files.read_end(log, _MOST).split(b"\n") if BEGIN.encode() in one]
         return lines[-1] if lines else b""

@@ -1,4 +1,4 @@
-"""The readiness probe of a container that trains on Kubernetes: `runner ready`. It fails while the training does not go on, and prints why.
+"""The readiness probe of a container that trains on Kubernetes: `runner ready`. It fails while the training makes no progress, and prints why.
 
 A job's pods have no key of the Kubernetes API. So the runner writes what is wrong into a file of its pod, and the kubelet reads it by this probe: it
 then reports the pod as not ready, which the function that starts nodes, and `trn list`, read. A job can only report itself by it.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # else the probe would load all that judges: it runs each min
 
 WRONG = Path("/tmp/trn-wrong")  # noqa: S108  a volume of this pod alone
 _KINDS = ("hang", "nan", "budget")
-"""What does not end by itself, or costs money that nobody wanted to spend. A job goes on without the others, or has begun again."""
+"""What needs a person, or costs money that nobody wanted to spend. After the others a job continues, or has begun again."""
 _MOST = 1000
 
 

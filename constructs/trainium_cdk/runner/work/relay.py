@@ -2,7 +2,7 @@
 
 It listens where the head node reaches it, and connects callers with ports of the node's loopback address. A caller sends a line with a
 secret, whose SHA-256 is DIGEST, and a word: a port; `offer`, for the content of that file; or `stay`, which keeps the relay until
-that connection closes. It ends by itself if no such caller comes.
+that connection closes. It ends automatically if no such caller comes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _STEP = 0.25
 
 
 class Stopped(Exception):
-    """The batch script was told to end."""
+    """The batch script got a signal to end."""
 
 
 class Signals:

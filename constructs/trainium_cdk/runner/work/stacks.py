@@ -27,7 +27,7 @@ _FIRST = 4
 
 
 def descendants(first: Collection[int]) -> list[int]:
-    """List these processes, and all that they have started, also in sessions of their own; those started later come first."""
+    """List these processes, and all that they have started, also in their own sessions; those started later come first."""
     children: dict[int, list[int]] = {}
     for place in _PROC.iterdir():
         if place.name.isdigit():

@@ -48,7 +48,7 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
 
     Raises:
         OSError: the shared file system is full, or gone, before it has begun.
-        ReportedError: they are no stages of a job.
+        ReportedError: they are not stages of a job.
     """
     number = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
     *first, last = names
@@ -190,7 +190,7 @@ class RunningStage:
         return code
 
     def _is_final(self, code: int, why: str) -> bool:
-        """Return whether nothing starts the job again, with this end of a stage; False if that is not known. Slurm does after a signal of its own, and
+        """Return whether nothing starts the job again, with this end of a stage; False if that is not known. Slurm does so after its own signal, and
         it may be set to do so after a failure (https://slurm.schedmd.com/slurm.conf.html#OPT_RequeueExit)."""
         stopped = (code == TERMINATED_CODE or why) and why != records.TIMEOUT
         if stopped or (code == 0 and self.stage.name != "train"):
@@ -334,7 +334,7 @@ class RunningStage:
         say(f"{self.stage.name}: Slurm job {os.environ['SLURM_JOB_ID']} on {self.nodes}, {now}")
 
     def _checkpoint(self) -> dict[str, str]:
-        """The checkpoint from which all nodes go on. It is found once, before any of them starts."""
+        """The checkpoint from which all nodes continue. It is found once, before any of them starts."""
         found = find_checkpoint(self.job, self.own)
         return {"TRN_CHECKPOINT": found} if found else {}
 

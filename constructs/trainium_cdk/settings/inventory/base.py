@@ -38,7 +38,7 @@ class KnownNodes(Nodes):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Equal machines of a cluster, or a service beside them. Quotas, addresses and cost are sums over parts.
+    """Equal machines of a cluster, or another service that it uses. Quotas, addresses and cost are sums over parts.
 
     Attributes:
         name: of one: `head node`, `compute1/trn`.
@@ -88,7 +88,7 @@ class MachineImage:
 
 
 class Inventory(ABC):
-    """The cluster of one engine. A class of its own for each."""
+    """The cluster of one engine. Each engine has its own class."""
 
     instance_tag: ClassVar[str] = ""
     """Tag of the cluster's instances whose value is the name of the cluster."""
@@ -170,7 +170,7 @@ class Inventory(ABC):
         return (*self._training(), *self.others())
 
     def others(self) -> Iterator[Part]:
-        """List the parts beside the Trainium nodes."""
+        """List the parts other than the Trainium nodes."""
         return iter(())
 
     def node_addresses(self, nodes: KnownNodes) -> int:  # noqa: ARG002
@@ -230,5 +230,5 @@ class Inventory(ABC):
         return ()
 
     def own_stacks(self) -> Sequence[str]:
-        """Names of stacks that the cluster has in CloudFormation beside the app's."""
+        """Names of stacks that the cluster has in CloudFormation in addition to the app's."""
         return ()
