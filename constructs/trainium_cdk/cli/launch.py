@@ -212,7 +212,7 @@ def _to_bootstrap(stack: _Stack, folder: Path) -> str:
 def _price(stack: _Stack) -> str:
     """Describe the cost of a stack, as the end of a sentence; empty for a stack of no engine."""
     from trainium_cdk.checks.live import CheckTarget as Described
-    from trainium_cdk.checks.live.cost import cost, describe_least, total
+    from trainium_cdk.checks.live.cost import cost, total
 
     engine = engines.of_stack(stack.id)
     if engine is None:
