@@ -10,6 +10,7 @@ import codecs
 import json
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -28,10 +29,8 @@ CAST = ROOT / "docs/pictures/first-job.cast"
 SANDBOX = ("python", "-m", "sandbox")
 STACK = "TrnPclusterStack"
 COLUMNS, ROWS = 80, 24
-PAUSE = 1.5
-"""Seconds: a longer silence of a program is played as one of this length."""
-TYPED, READ = 0.035, 2.0
-"""Seconds: for a letter of a command, and after its output."""
+TYPED, PAUSE, LONGEST = 0.035, 2.0, 18.0
+"""Seconds: for a letter of a command; the longest silence that is played, and the one after an output; the longest that a command plays."""
 PROMPT = "\x1b[2m(local AWS)\x1b[0m \x1b[1;32m$\x1b[0m "
 SCRIPT = """import json, os, time
 node = int(os.environ["NODE_RANK"])
@@ -95,15 +94,13 @@ def session(env: dict[str, str]) -> Iterator[list[Event]]:
     shell = (*SANDBOX, "shell", "--dir", env["SANDBOX"], "--", "bash", "-c")
     for command, code in COMMANDS.items():
         typed = [(1.0, PROMPT), *((TYPED, letter) for letter in command), (0.3, "\r\n")]
-        yield typed + list(output((*shell, f"cd {env['WORK']}; exec {command}"), code, env)) + [(READ, "")]
+        yield typed + list(output((*shell, f"cd {env['WORK']}; exec {command}"), code, env)) + [(PAUSE, "")]
 
 
-def screen(events: Sequence[Event]) -> str:
-    """What can be read on a terminal at the end of the events."""
+def screen(text: str) -> str:
+    """What can be read on a terminal after this output."""
     terminal = pyte.HistoryScreen(COLUMNS, ROWS, history=1000, ratio=1)
-    stream = pyte.Stream(terminal)
-    for _, text in events:
-        stream.feed(text)
+    pyte.Stream(terminal).feed(text)
     above = ["".join(row[column].data for column in range(COLUMNS)) for row in terminal.history.top]
     return "\n".join(line.rstrip() for line in [*above, *terminal.display]).rstrip()
 
@@ -111,12 +108,16 @@ def screen(events: Sequence[Event]) -> str:
 def write(parts: Sequence[list[Event]]) -> None:
     """The recording as an asciicast of version 2, and its text beside it."""
     header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": "Submit a job, watch it, see why it failed"}
-    lines, clock = [json.dumps(header)], 0.0
-    for wait, text in (event for part in parts for event in part):
-        clock += min(wait, max(PAUSE, READ if not text else 0))
-        lines.append(json.dumps([round(clock, 3), "o", text], ensure_ascii=False))
+    lines, read, clock = [json.dumps(header)], list[str](), 0.0
+    for part in parts:
+        waits = [min(wait, PAUSE) for wait, _ in part]
+        for wait, (_, text) in zip(waits, part, strict=True):
+            clock += wait * min(1, LONGEST / sum(waits))
+            lines.append(json.dumps([round(clock, 3), "o", text], ensure_ascii=False))
+        screens = re.split(r"\x1b\[\?1049[hl]", "".join(text for _, text in part))  # a program's own, and back
+        read.append("\n".join(filter(None, map(screen, screens))))
     CAST.write_text("\n".join(lines) + "\n", "utf-8")
-    CAST.with_suffix(".txt").write_text("\n\n".join(map(screen, parts)) + "\n", "utf-8")
+    CAST.with_suffix(".txt").write_text("\n\n".join(read) + "\n", "utf-8")
     print(f"{CAST.relative_to(ROOT)}: {clock:.0f} seconds, {CAST.stat().st_size} bytes")
 
 
@@ -151,31 +152,29 @@ def main() -> int:
     (work / "hang.py").write_text(HANGS)
     without = ("AWS_", "TRN_", "CDK_", "NO_COLOR", "COLUMNS", "LINES")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
-    env = {
-        **kept,
+    env = kept | {
         "PATH": f"{ROOT / '.venv/bin'}:{ROOT / 'node_modules/.bin'}:{kept['PATH']}",
-        **{
-            "TERM": "xterm-256color",
-            "COLORTERM": "truecolor",
-            "LANG": "C.UTF-8",
-            "USER": "ubuntu",
-            "LOGNAME": "ubuntu",
-        },
-        **{"XDG_CONFIG_HOME": f"{folder}/config", "TRN_ENV": str(environment)},
-        **{"SANDBOX": f"{folder}/aws", "WORK": str(work)},
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "LANG": "C.UTF-8",
+        "USER": "ubuntu",
+        "LOGNAME": "ubuntu",
+        "XDG_CONFIG_HOME": f"{folder}/config",
+        "TRN_ENV": str(environment),
+        "SANDBOX": f"{folder}/aws",
+        "WORK": str(work),
     }
-    inside = [*SANDBOX, "shell", "--dir", env["SANDBOX"], "--"]
-    deploy = ["cdk", "deploy", STACK, "-o", f"{folder}/cdk.out", "--require-approval", "never", "--progress", "events"]
+    inside = (*SANDBOX, "shell", "--dir", env["SANDBOX"], "--")
+
+    def run(*command: str) -> None:
+        print("$", *command, flush=True)
+        subprocess.run(command, cwd=ROOT, env=env, check=True)
+
     try:
-        for command in (
-            [*SANDBOX, "up", "--slurm", "--region", "us-east-2", "--dir", env["SANDBOX"]],
-            [*inside, "trn", "init", str(environment), "--instance-type", "trn2.48xlarge"],
-            [*inside, *deploy],
-        ):
-            if command[-len(deploy) :] == deploy:
-                environment.write_text(environment.read_text() + more)
-            print("$", *command, flush=True)
-            subprocess.run(command, cwd=ROOT, env=env, check=True)
+        run(*SANDBOX, "up", "--slurm", "--region", "us-east-2", "--dir", env["SANDBOX"])
+        run(*inside, "trn", "init", str(environment), "--instance-type", "trn2.48xlarge")
+        environment.write_text(environment.read_text() + more)
+        run(*inside, "cdk", "deploy", STACK, "-o", f"{folder}/cdk.out", "--require-approval", "never")
         scene(env)
     finally:
         subprocess.run([*SANDBOX, "down", "--dir", env["SANDBOX"]], cwd=ROOT, env=env, check=False)
