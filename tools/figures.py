@@ -13,7 +13,7 @@ from trainium_cdk.checks.live import CheckTarget
 from trainium_cdk.checks.live.cost import items
 
 HANG = Path(__file__).parent / "reference/hang.log"
-REGION, TYPE, SMALL, MOST = "us-east-2", "trn2.48xlarge", "c5.2xlarge", 4
+REGION, TYPE, SMALL, MOST = "sa-east-1", "trn2.3xlarge", "c5.2xlarge", 4
 STACK, QUEUE = "TrnPclusterStack", "compute1"
 DEFAULT = f"""
 region: {REGION}
