@@ -29,7 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("git")
     run("git", "clone", "--quiet", ROOT, folder / "clone", cwd=folder)
     run("git", "-C", folder / "clone", "tag", TAG, cwd=folder)
-    words = f"trainium-cdk[all] @ git+file://{folder}/clone@{TAG}"
+    words = f"trainium-cdk[all] @ git+file://localhost{folder}/clone@{TAG}"  # pip takes no address without a host
     build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     run(*build, "--wheel-dir", folder / "dist", words, cwd=folder)
     return fresh_environment(folder, next((folder / "dist").glob("*.whl")), extras=("all",)).with_name("trn")

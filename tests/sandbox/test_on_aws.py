@@ -49,9 +49,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
 
 def printed() -> tuple[list[str], list[str]]:
     """The commands for Slurm and those for Kubernetes, each once, the destruction last."""
-    found = list(dict.fromkeys(on_aws.commands()))
+    found = on_aws.commands()
     cut = found.index("trn init eks.yaml --engine eks --nodes 2")
-    parts = [[one for one in part if one not in NOT_RUN] for part in (found[:cut], found[cut:])]
+    parts = [[one for one in dict.fromkeys(part) if one not in NOT_RUN] for part in (found[:cut], found[cut:])]
     slurm_part, eks_part = (
         [*(p for p in part if "destroy" not in p), *(p for p in part if "destroy" in p)] for part in parts
     )
