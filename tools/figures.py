@@ -81,7 +81,7 @@ def costs() -> str:
         _box(44, 298, 332, 184, "run"),
         _text(56, 321, f"0 to {MOST} nodes {TYPE}", "b"),
     ]
-    parts += [_text(56, 343, "each"), _text(364, 343, f"{node:.2f} USD an hour", "b u")]
+    parts += [_text(56, 343, "each"), _text(364, 343, f"{node:g} USD an hour", "b u")]
     parts += [_text(56, 363, "from their start until 10 minutes after a job", "s")]
     parts += [_box(56, 374, 308, 96, "box"), _text(68, 397, "Job", "b")]
     parts += [_text(68, 419, "prepare, first: on a small node"), _text(352, 419, f"{small:.2f}", "u")]

@@ -87,6 +87,8 @@ def test_lines_differ_without_colour_and_have_a_legend() -> None:
     drawn = {(p.get("stroke"), p.get("stroke-dasharray")) for p in picture.iter("path") if p.get("stroke-width") == "2"}
     assert len(drawn) == 3
     assert len({dashes for _, dashes in drawn}) == 3
+    names = [p[0].text for p in picture.iter("path") if len(p)]
+    assert names == ["job-0", "job-1", "job-2"]  # the dashes of a later one are above the same line of an earlier one
     assert all(f">job-{i}</text>" in tostring(picture, encoding="unicode") for i in range(3))
 
 

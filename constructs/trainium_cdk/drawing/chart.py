@@ -69,7 +69,7 @@ def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False) -> 
     for tick in xs:
         at, _ = place((tick, ys[0]))
         parts += [_rule(at, bottom, at, bottom + 4, 0.6), _text(number(tick, xs), at, bottom + 18, "middle")]
-    for one in reversed(shown):
+    for one in shown if named == shown else reversed(shown):  # of a few, dashes are above the first line
         parts += _drawn(one if one in named else None, lines[one], [place(p) for p in lines[one].points])
     for row, (i, name) in enumerate(legend):
         at = HEIGHT + 20.0 * row + 10
