@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -160,26 +157,6 @@ def test_the_next_command_can_be_copied(
     )
     assert f"\n{paid}" in said
     assert f"\n# The {paid}" in text
-
-
-def test_by_questions(tmp_path: Path) -> None:
-    """On a terminal: a wrong answer is asked again, return takes what is suggested."""
-    ours, theirs = pty.openpty()
-    answers = "kubernetes\neks\ntrn2.48xlarg\ntrn2.48xlarge\n\n0\n8\nMy Name\nmine\n"
-    os.write(ours, answers.encode())
-    command = [Path(sys.executable).with_name("trn"), "init"]
-    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, check=False, timeout=60)
-    said = os.read(ours, 100_000).decode()
-    assert done.returncode == 0, said
-    assert "'trn2.48xlarg' is not one of" in said
-    assert "Did you mean trn2.48xlarge" in said
-    assert "name = My Name: it does not have the required form" in said
-    least = "least to pay: 858.26 USD: a capacity block of 1 x trn2.48xlarge for a day, paid in full"
-    assert said.index(least) < said.index("Most nodes at once")
-    env = settings.load(tmp_path / "environment.yaml")
-    assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
-    os.close(ours)
-    os.close(theirs)
 
 
 def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

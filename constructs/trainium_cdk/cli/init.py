@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,22 +9,23 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli import output, peers, project
-from trainium_cdk.cli.named import did_you_mean, unknown
+from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
 from trainium_cdk.engines import SLURM
-from trainium_cdk.errors import SettingsError, TrnError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
 from trainium_cdk.remembered import InUse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.engines import Engine
 
 _REGIONS = ("us-west-2", "us-east-1", "us-east-2")
 """Regions that are suggested first."""
+_NAME = "trn"
 _CHEAPEST = "trn2.3xlarge"
 """Default type: the cheapest by the catalogue's prices for which AWS recommends what `finetune` needs. A test compares it with the catalogue."""
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
@@ -87,7 +87,6 @@ pcs:
 
 
 def init(
-    ctx: typer.Context,
     named: Annotated[
         str,
         typer.Argument(
@@ -118,7 +117,7 @@ def init(
             f"For {_CHEAPEST}: sa-east-1 on slurm, ap-southeast-4 on pcs and eks. For others us-west-2, us-east-1 and us-east-2 come first."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the environment, where FILE is given.")] = "trn",
+    name: Annotated[str, typer.Option(help="Name of the environment, where FILE is given.")] = _NAME,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the file, and an app.py and cdk.json that `trn init` wrote.")
     ] = False,
@@ -126,30 +125,26 @@ def init(
     """Write a commented environment file, and the CDK app for it.
 
     It is valid, and can be deployed as it is: `cdk deploy` and all `trn` commands use it from then on (`trn use`). An app.py or cdk.json that
-    is there already stays. On a terminal, without options, it asks.
+    is there already stays.
     """
     from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.catalog.models import TITLES
 
-    by_default = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "DEFAULT"}
     file = Path("environment.yaml")
     if named.endswith((".yaml", ".yml")):
         file = Path(named)
-    elif "named" not in by_default:
-        if "name" not in by_default:
+    elif named:
+        if name != _NAME:
             raise TrnError(f"two names are given, {named[:80]!r} and {name[:80]!r}: leave one out")
         if {"/", "."} & set(named):
             raise TrnError(
                 f"{named[:80]!r} is neither a name nor a file that ends with .yaml. Write {Path(named).stem}.yaml"
             )
         name = named
-        by_default -= {"name"}
         _check_name(name, "NAME")
     _may_be_written(file, force=force)
     known = Catalog.load()
-    if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
-        engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
     engine = peers.engine(engine)
     if engine not in engines.ENGINES:
         raise TrnError(unknown("there is no engine", engine, engines.ENGINES))
@@ -196,7 +191,7 @@ def init(
 
 
 def _written(
-    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int = 1, name: str = "trn", file: str = ""
+    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int, name: str, file: str
 ) -> tuple[str, str]:
     """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk import settings
@@ -259,42 +254,6 @@ def _software(known: Catalog, instance_type: str) -> str:
 {ended}# Kinds of jobs to run: {", ".join(recommended.kinds)} (`trn submit --list` describes them). The default, written out:
 # bootstrap: {{framework: {recommended.framework}, neuron_release: {recommended.release}}}
 """
-
-
-_ASKED = ("engine", "instance_type", "region", "nodes", "name")
-
-
-def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[str, str, str, int, str]:
-    """The answers of the user; return takes what is in brackets."""
-    log("Return takes the answer in brackets. Every answer can be changed in the file later")
-    engine = _choose(
-        "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, engines.ENGINES
-    )
-    possible = [type for type in known.instances if _places(known, engines.get(engine), type)]
-    instance_type = _choose("Instance type", instance_type, possible)
-    offered = _places(known, engines.get(engine), instance_type)
-    region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
-    log(_written(known, engines.get(engine), instance_type, region)[1])
-    most = str(_nodes(known, instance_type))
-    nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
-    while True:
-        typed = str(typer.prompt("Name, of small letters, digits and hyphens", default=name, err=True)).strip()
-        try:
-            _check_name(typed)
-        except SettingsError as e:
-            log(str(e))
-        else:
-            return engine, instance_type, region, nodes, typed
-
-
-def _choose(question: str, default: str, possible: Collection[str], named: str = "") -> str:
-    while True:
-        typed = peers.engine(str(typer.prompt(question, default=default, err=True)).strip())
-        if typed in possible:
-            return typed
-        log(
-            f"{typed[:80]!r} is not one of {named or ', '.join(possible)}{'' if named else did_you_mean(typed, possible)}"
-        )
 
 
 def _check_name(name: str, given: str = "--name") -> None:
