@@ -149,9 +149,7 @@ def test_an_unknown_price_is_reported_and_not_guessed() -> None:
         "see https://calculator.aws/)"
     )
     assert found[0].reason == "counted at eu-west-1's list prices, without stored data, traffic and logs"
-    assert (
-        found[0].fix == "see https://calculator.aws/; prices of instance types can be under catalog.prices.eu-west-1"
-    )
+    assert found[0].fix == "see https://calculator.aws/; prices of instance types can be under catalog.prices.eu-west-1"
     given = "region: eu-west-1\ncatalog: {prices: {eu-west-1: {c5.4xlarge: 1.5}}}"
     assert cost(target(given))["known_idle_hour"] == 1.5
     assert cost(target(given))["idle_hour"] is None
