@@ -42,10 +42,10 @@ def test_the_form_of_a_file(
 
 
 REFUSED = [
-    ("A=1\nsecret words\n", "line 2 is no variable. Write NAME=VALUE"),
-    ("A: secret\n", "line 1 is no variable"),
-    ("my-key=secret\n", "line 1 is no variable"),
-    ("=secret\n", "line 1 is no variable"),
+    ("A=1\nsecret words\n", "line 2 is not a variable. Write NAME=VALUE"),
+    ("A: secret\n", "line 1 is not a variable"),
+    ("my-key=secret\n", "line 1 is not a variable"),
+    ("=secret\n", "line 1 is not a variable"),
     ("# x\n\nA='secret\n", "line 3: the value of A has a quote without its end"),
     ("A='it's secret'\n", "line 1: the value of A has a quote without its end, or text after it"),
     ('A="secret" secret\n', "line 1: the value of A has a quote"),

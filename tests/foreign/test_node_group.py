@@ -182,7 +182,10 @@ def test_nodes_install_a_driver_that_was_named() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"neuron_driver": "latest"}, r"neuron_driver = latest: not a version\. Fix: write that of aws-neuronx-dkms"),
+        (
+            {"neuron_driver": "latest"},
+            r"neuron_driver = latest: not a version\. Fix: write the version of aws-neuronx-dkms",
+        ),
         (
             {
                 "neuron_driver": "2.31.7.0",

@@ -77,7 +77,7 @@ def test_what_a_refused_job_says_to_deploy_with_works() -> None:
                 after["eks"].pop("ami_release", None)
             env = settings.parse(json.dumps(after))
             found = [p for p in checks.check(env, engine) if p.rule == "incompatible-versions"]
-            assert "of which AWS says" in message or not found, (document, name, message)
+            assert "(AWS: " in message or not found, (document, name, message)
             assert not errors(checks.check(env, engine)), (document, name, message)
             cluster_after = on(engine, after)
             if engine == "eks":

@@ -156,7 +156,7 @@ def test_a_build_that_runs_is_followed(
     assert started == ([] if status == "IN_PROGRESS" else ["p:new"])
     followed = (started or ["p:same"])[0]
     assert said[-1] == (
-        f"CodeBuild runs {followed}. If this is interrupted, it goes on: run the same command again to follow it"
+        f"CodeBuild runs {followed}. If this is interrupted, the build continues: run the same command again to follow it"
     )
 
 
@@ -174,7 +174,7 @@ def test_a_build_that_cannot_be_followed_goes_on(
     )
     real = images.client
     monkeypatch.setattr(images, "client", lambda name, *given: codebuild if name == "codebuild" else real(name, *given))
-    with pytest.raises(TransportError, match="p:1 goes on: run the same command again to follow it"):
+    with pytest.raises(TransportError, match="p:1 continues: run the same command again to follow it"):
         images.build(cluster, images.pack(folder), "cut", say=lambda _: None)
 
 

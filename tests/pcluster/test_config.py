@@ -157,7 +157,7 @@ def test_slurms_topology_plugin_can_be_switched_on() -> None:
     """docs/guides/capacity.md, "Near each other"."""
     env = settings.validate({"pcluster": {"slurm_settings": [{"TopologyPlugin": "topology/tree"}]}})
     [problem] = checks.check(env, "slurm")
-    assert (problem.level, "topology.conf must be beside slurm.conf" in problem.reason) == ("warning", True)
+    assert (problem.level, "topology.conf must be in the folder of slurm.conf" in problem.reason) == ("warning", True)
     slurm = render(env, ids_for(env))["Scheduling"]["SlurmSettings"]
     assert {"TopologyPlugin": "topology/tree"} in slurm["CustomSlurmSettings"]
 

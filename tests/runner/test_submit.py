@@ -125,7 +125,7 @@ def test_several_jobs_have_an_outcome_each(head: Head) -> None:
         assert "invalid partition specified: nowhere" in errors[0]
         assert errors[1] == "there is no /efs/no 'such' on the cluster"
         assert errors[2:] == [
-            "'../x' is no name of a file. Use one without slashes",
+            "'../x' is not a file name. Use one without slashes",
             "'some 4' is not the id of a job. Use letters, digits, dots and hyphens",
         ]
         left = {one.name for one in head.jobs.iterdir() if one.name.startswith("some")}

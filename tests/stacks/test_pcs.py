@@ -258,5 +258,5 @@ def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path)
     assert outputs.from_json(cluster.model_dump_json()) == cluster
     assert cluster.login_group_id == "pcs_def"
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
-    with pytest.raises(TrnError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
+    with pytest.raises(TrnError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop automatically"):
         cli.app(["nodes", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)
