@@ -65,7 +65,7 @@ def costs() -> str:
     rows["dashboard, metrics, key"] = sum(idle.values()) - sum(rows.values())
     node, small = (target.env.catalog.price(name, REGION) or 0.0 for name in (TYPE, SMALL))
     parts, y = [_box(8, 8, 404, 510, "box"), _text(20, 32, "Your AWS account", "b")], 54
-    parts += [_text(20, y, "A capacity block costs from its purchase on, used or not.", "s")]
+    parts += [_text(20, y, "You pay a capacity block at its purchase, used or not.", "s")]
     parts += [_box(20, 68, 380, 438, "box"), _text(32, 92, f"Stack {STACK}", "b")]
     parts += [
         _box(32, 104, 356, 128, "always"),

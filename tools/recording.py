@@ -106,7 +106,7 @@ def screen(text: str) -> str:
 
 
 def write(parts: Sequence[list[Event]]) -> None:
-    """The recording as an asciicast of version 2, and its text beside it."""
+    """The recording as an asciicast of version 2, and its text next to it."""
     header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": "Submit a job, watch it, see why it failed"}
     lines, read, clock = [json.dumps(header)], list[str](), 0.0
     for part in parts:

@@ -17,7 +17,7 @@ OPTIONS = {"fit": "width", "terminalFontFamily": "monospace", "theme": "asciinem
 
 
 def start(readme: str) -> str:
-    """The first block of the README with `trn init`, as it stands there."""
+    """The first block of the README with `trn init`, unchanged."""
     blocks = re.findall(r"^```bash\n.*?^```$", readme, re.MULTILINE | re.DOTALL)
     return str(next(block for block in blocks if "\ntrn init" in block))
 
@@ -25,7 +25,7 @@ def start(readme: str) -> str:
 def recording(assets: Path) -> str:
     """The player with its recording, and the recording's text; writes what they load into the folder of assets.
 
-    Everything lies beside the page, and the recording is in a script: a page that is opened as a file may fetch nothing.
+    Everything is in the folder of the page, and the recording is in a script: a page that is opened as a file may fetch nothing.
     """
     for name in ("asciinema-player.min.js", "asciinema-player.css"):
         shutil.copyfile(PLAYER / name, assets / name)
@@ -43,6 +43,6 @@ def recording(assets: Path) -> str:
 
 
 def page(text: str, assets: Path) -> str:
-    """The page, with what stands in other files in the place of its comments."""
+    """The page, with the parts from other files in place of its comments."""
     readme = start((ROOT / "README.md").read_text("utf-8"))
     return META + text.replace("<!-- start -->", readme).replace("<!-- recording -->", recording(assets))

@@ -1,5 +1,5 @@
-"""`python -m tools.reference.vanished OLD [NEW]`: what README and docs/ of a revision say, and those of another nowhere. Exit code 1:
-something has no reason in a `vanished*.yaml` beside this file, a list of `{what: TEXT, why: REASON}`; `*` in TEXT is any text."""
+"""`python -m tools.reference.vanished OLD [NEW]`: what README and docs/ say in one revision, and nowhere in another. Exit code 1:
+something has no reason in a `vanished*.yaml` of this folder, a list of `{what: TEXT, why: REASON}`; `*` in TEXT is any text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ITEMS = {
 
 
 def pages(revision: str) -> dict[str, str]:
-    """The text of each page of a revision; those of the working tree if it is empty."""
+    """The text of each page of a revision; the working tree's if it is empty."""
     if not revision:
         files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
         return {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in files}

@@ -109,7 +109,7 @@ def launch(
 
 
 def _words(ctx: typer.Context, job: list[str]) -> tuple[list[str], list[str]]:
-    """The job's own words, and `--` with what stands behind it. Raises JobError: an option has no meaning here, or the first word is an
+    """The job's own words, and `--` with what is after it. Raises JobError: an option has no meaning here, or the first word is an
     environment file."""
     from trainium_cdk.cli.app import WORDS
 
@@ -117,7 +117,7 @@ def _words(ctx: typer.Context, job: list[str]) -> tuple[list[str], list[str]]:
     behind = words[words.index("--") :] if "--" in words else []
     job = job[: len(job) - len(behind[1:])]
     if not job and not behind[1:]:
-        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command behind --")
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")
     for word in job:
         if word.partition("=")[0] in _NOT_HERE:
             raise JobError(
@@ -195,8 +195,8 @@ def _cdk(folder: Path, *words: str) -> int:
 
 
 def _to_bootstrap(stack: _Stack, folder: Path) -> str:
-    """`aws://ACCOUNT/REGION`, if it is not bootstrapped for the CDK; else empty, also where that may not be read, or where the app has a bootstrap
-    of its own."""
+    """`aws://ACCOUNT/REGION`, if it is not bootstrapped for the CDK; else empty, also where that may not be read, or where the app has its own
+    bootstrap."""
     from trainium_cdk.checks.live import Aws, CheckTarget
     from trainium_cdk.checks.live.account import BOOTSTRAP
 

@@ -78,7 +78,7 @@ def jobs(live: Live) -> bool:
 
 
 def _show(draw: Callable[[Console, int], list[Any]], again: Callable[[], bool], pause: float) -> None:
-    """Draw frames of so many lines on a screen of their own, each second, as the terminal may have another size. The last one stays on the
+    """Draw frames of so many lines on their own screen, each second, as the terminal may have another size. The last one stays on the
     terminal. A text in a frame is a problem."""
     from rich.console import Console, Group
     from rich.live import Live as Screen

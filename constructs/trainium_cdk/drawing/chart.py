@@ -36,7 +36,7 @@ class ChartLine:
 
 
 def chart(lines: Sequence[ChartLine], *, x: str, y: str, zero: bool = False) -> Element:
-    """Lines over each other, with axes and a legend if there are several. Of more than `NAMED`, the first stands out; others have tooltips.
+    """Lines over each other, with axes and a legend if there are several. If there are more than `NAMED`, the first stands out; others have tooltips.
 
     Args:
         lines: each has the colour of its place; those without a point are left out. x, y: what the axes show, with the unit.

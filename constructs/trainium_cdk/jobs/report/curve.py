@@ -123,7 +123,7 @@ class Curves(dict[str, Curve]):
         return at
 
     def few(self, name: str, most: int) -> list[tuple[float, float]]:
-        """At most so many points of a metric. Of whole-second time stamps, each is the mean of 20 s; none if these are fewer than three."""
+        """At most so many points of a metric. With whole-second time stamps, each is the mean of 20 s; none if these are fewer than three."""
         coarse = name == "seconds" and self._whole > self._timed / 2
         most = min(most, int(self._timed / _WINDOW)) if coarse else most
         return self[name].few(most) if name in self and most > 2 else []

@@ -34,7 +34,7 @@ _NAMES = 4
 _LINES = 8
 """Lines of a failed stage's log that are shown."""
 _SIGNS = {"COMPLETED": "✓", "RUNNING": "▸", "PENDING": "○", "CANCELLED": "■"}
-"""State -> its sign, beside its colour. Others are failures."""
+"""State -> its sign, next to its colour. Others are failures."""
 
 
 def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, *, sandbox: bool = False) -> str:
@@ -115,7 +115,7 @@ def _large(run: Run) -> Element:
 
 
 def _several(runs: Sequence[Run]) -> list[Element]:
-    """A row for each job. Of an array, the member with the lowest last loss is the first, and has a mark."""
+    """A row for each job. In an array, the member with the lowest last loss is the first, and has a mark."""
     names = list(dict.fromkeys(name for run in runs for name in run.status.values))
     members = _members(runs)
     rows: list[list[Element | str]] = []

