@@ -155,9 +155,7 @@ def test_a_build_that_runs_is_followed(
     assert made.built
     assert started == ([] if status == "IN_PROGRESS" else ["p:new"])
     followed = (started or ["p:same"])[0]
-    assert said[-1] == (
-        f"CodeBuild runs {followed}. If this is interrupted, the build continues: run the same command again to follow it"
-    )
+    assert said[-1] == (f"CodeBuild runs {followed}. Ctrl-C does not end it: run the same command again to follow it")
 
 
 def test_a_build_that_cannot_be_followed_goes_on(

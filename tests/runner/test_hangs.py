@@ -123,7 +123,7 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jo
     assert (sent.ended().code, sent.left()) == (66, "FAILED")
     failed = records.failure(sent.folder, "train")
     assert failed is not None
-    count = re.match(r"the loss is not a number since step 12, in (\d+) reported steps\.", failed.last)
+    count = re.match(r"the loss is not a number since step 12, in (\d+) steps\.", failed.last)
     assert count
     assert int(count[1]) >= health.NANS
     assert failed.last.endswith(f"The newest checkpoint from before is {sent.folder}/output/step-10")

@@ -46,9 +46,7 @@ def _variables(text: str, file: str) -> Iterator[tuple[str, str]]:
             continue
         found = _LINE.match(text, at)
         if not found or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", found["name"]):
-            raise JobError(
-                f"{line} is not a variable. Write NAME=VALUE, with both quotes around a value of several lines"
-            )
+            raise JobError(f"{line} is not a variable. Write NAME=VALUE, with quotes around a value of several lines")
         yield found["name"], _value(found, line)
         at = found.end() + 1
 

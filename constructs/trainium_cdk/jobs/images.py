@@ -81,9 +81,7 @@ def build(
                 raise TrnError(f"{name} already exists, and tags are immutable. Give another --tag")
             return Image(name, digest, built=False)
         started = _running(codebuild, cluster, source, tag) or _start(codebuild, s3, cluster, source, tag, say)
-        say(
-            f"CodeBuild runs {started}. If this is interrupted, the build continues: run the same command again to follow it"
-        )
+        say(f"CodeBuild runs {started}. Ctrl-C does not end it: run the same command again to follow it")
         try:
             ended = _follow(codebuild, client("logs", cluster.region), started, log, phase, sleep)
         except failures() as e:

@@ -34,9 +34,7 @@ class SlurmCluster(ClusterOutputs):
         "Users": ("users", "Where the users of the cluster come from: local or directory"),
         "CpuNodes": ("cpu", "For the command trn: nodes without Trainium, which prepare data for jobs"),
     }
-    version_fix = (
-        "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not the release's"
-    )
+    version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver differs"
 
     engine: str = "slurm"
     head_node_id: str

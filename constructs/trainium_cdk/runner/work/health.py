@@ -219,9 +219,7 @@ def decide(
 
 def _nan(one: Pulse) -> Finding:
     since = "" if one.nan_step is None else f" since step {one.nan_step}"
-    return Finding(
-        NAN, one.nan_at, one.node, one.rank, f"the loss is not a number{since}, in {one.nans} reported steps"
-    )
+    return Finding(NAN, one.nan_at, one.node, one.rank, f"the loss is not a number{since}, in {one.nans} steps")
 
 
 def _start(heard: Sequence[Pulse], rules: HealthRules, excused: float) -> list[Finding]:
