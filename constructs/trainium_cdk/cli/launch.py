@@ -77,12 +77,13 @@ def launch(
     For example `trn launch finetune --model Qwen/Qwen3-8B`. After Ctrl-C the deployment and the job continue: the message shows how to
     follow them again. Exit code: 0 if the job completed.
     """
+    from trainium_cdk import settings
     from trainium_cdk.operations.updates.live import deployed
 
     job, behind = _words(ctx, job or [])
     env = described(ctx)
     if env is None or file is None:
-        raise TrnError("no environment file is named. Write one: trn init. Or give one: --environment FILE")
+        settings.no_file(instead=". Or give one: --environment FILE")
     id = id_in_app(stack or engines.get(env.engines[0]).stack, env)
     name = name_in_account(id, env)
     typed = {key for key in ("file", "stack") if getattr(ctx.get_parameter_source(key), "name", "") == "COMMANDLINE"}
