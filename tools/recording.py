@@ -38,7 +38,7 @@ for step in range(1, 61):
     time.sleep(1)
     if node == 1 and step == 46:
         raise ValueError("data/shard-00017.arrow is empty")
-    print(json.dumps({"step": step, "steps": 60, "loss": round(1 + 3 / (1 + step / 9), 3)}), flush=True)
+    print(json.dumps({"step": step, "total_steps": 60, "loss": round(1 + 3 / (1 + step / 9), 3)}), flush=True)
 """
 COMMANDS = {"trn submit train.py --nodes 2": 0, "trn status latest --watch": 1, "trn status latest": 0}
 """Commands, and the exit code that each must have: the job fails."""
@@ -145,7 +145,8 @@ SCENES = {"first-job": (first_job, ""), "hang": (hang, "\njobs: {health: {hang: 
 def main() -> int:
     """Record a scene; returns the exit code."""
     scene, more = SCENES[sys.argv[1] if len(sys.argv) > 1 else "first-job"]
-    folder = Path(tempfile.mkdtemp(prefix="trn-recording-"))
+    # The recording shows this path, which names no machine.
+    folder = Path(tempfile.mkdtemp(prefix="recording-", dir="/dev/shm"))
     work, environment = folder / "my-project", folder / "environment.yaml"
     work.mkdir()
     (work / "train.py").write_text(SCRIPT)
