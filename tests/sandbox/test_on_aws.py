@@ -15,7 +15,6 @@ from tests.sandbox import on_aws
 from tests.support import need_kubernetes, need_slurm
 
 NOT_RUN = {
-    "trn logs --raw": "named alone",
     "trn launch JOB": "test_pages.py runs it",
     "trn status finetune-... --watch": "it ends with the job: tests/cli/test_watch.py",
     "trn nodes top JOB": "it needs the vendor's neuron-top",
