@@ -38,7 +38,7 @@ def wide_job_networks(env: Environment) -> Iterator[Problem]:
             yield error(("eks", "job_networks", i), text, "give the networks that jobs need, for example 10.20.0.0/24")
 
 
-@RULES.refuse("promise: no secret stands in; promise: what nodes install is pinned, and verified")
+@RULES.refuse("promise: no secret is in; promise: what nodes install is pinned, and verified")
 def unsafe_repositories(env: Environment) -> Iterator[Problem]:
     for name, url in env.overrides.repositories.items():
         key = ("catalog", "repositories", name)
