@@ -30,7 +30,8 @@ def recording(assets: Path) -> str:
     for name in ("asciinema-player.min.js", "asciinema-player.css"):
         shutil.copyfile(PLAYER / name, assets / name)
     cast = CAST.read_text("utf-8")
-    options = OPTIONS | {"poster": f"npt:{json.loads(cast.splitlines()[-1])[0]}"}  # before it is played: its end
+    shown = json.loads(cast.splitlines()[-1])[0] * 0.55  # before it is played: the job while it runs
+    options = OPTIONS | {"poster": f"npt:{shown:.1f}"}
     script = f'AsciinemaPlayer.create({{data: {json.dumps(cast)}}}, document.getElementById("recording"), {json.dumps(options)})\n'
     (assets / "recording.js").write_text(script, "utf-8")
     text = html.escape(CAST.with_suffix(".txt").read_text("utf-8").rstrip("\n"))
