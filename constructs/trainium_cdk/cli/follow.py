@@ -82,7 +82,7 @@ def status(
             live = Live(jobs, ids, catalog)
             ok = watching.jobs(live)
         for run in live.runs:
-            if "/" in run.status.id:  # that of a whole job stands on its screen
+            if "/" in run.status.id:  # the screen has shown a whole job's
                 log_why(run.status)
         if not ok:
             raise typer.Exit(1)
