@@ -122,4 +122,11 @@ def _answered(line: str) -> str:
 
 def _environment(where: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRN_", "CDK_"))}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "XDG_CONFIG_HOME": f"{where}/.config-of-the-test"}
+    path = os.pathsep.join(
+        filter(None, (str(ROOT), kept.get("PYTHONPATH")))
+    )  # for `python -m sandbox` of another folder
+    return kept | {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": path,
+        "XDG_CONFIG_HOME": f"{where}/.config-of-the-test",
+    }
