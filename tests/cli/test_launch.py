@@ -190,7 +190,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
     monkeypatch.setattr(launch, "run_trn", lambda *a: calls.append(a) or 0)
     stack = launch._Stack("S", "S", settings.Environment(), Path("env.yaml"), ("S", "--environment", "env.yaml"))
-    assert launch._finish(stack, remove=True) == 0
+    assert launch._remove(stack) == 0
     assert told in capfd.readouterr().err
     assert calls == ([] if told else [("destroy", "S", "--environment", "env.yaml", "--yes")])
 

@@ -136,7 +136,9 @@ class _Commands(TyperGroup):
                 raise JobError(f"{where}{e}", e.fields) from None
             raise
         except TyperException as e:
-            if type(e).__name__ == "NoSuchOption":
+            if (
+                type(e).__name__ == "NoSuchOption" and getattr(e, "ctx", ctx).find_root() is ctx
+            ):  # not of a command in it
                 _answer(e, ctx.meta[WORDS])
             raise
 

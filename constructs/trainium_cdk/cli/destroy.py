@@ -212,6 +212,9 @@ def plan(survey: Survey, fate: str) -> list[str]:
         lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
     else:
         lines = [f"{number}. {step}" for number, step in enumerate(_steps(survey, fate), 1)]
+        if survey.file_systems:
+            copy = "To keep some, copy them first, for example: trn cp latest:output model"
+            lines.append(f"   with them, all files on {', '.join(survey.file_systems)} are deleted. {copy}")
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in survey.kept)
     if owner.engine and (shared := TRACES[owner.engine].shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")

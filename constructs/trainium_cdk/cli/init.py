@@ -222,7 +222,9 @@ def _may_be_written(file: Path, *, force: bool) -> None:
     except OSError as e:  # the name is too long
         raise TrnError(f"cannot write {file}: {e.strerror}. Give another file") from None
     if exists and not force:
-        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
+        raise TrnError(
+            f"{file} exists already. Use it ({printed('trn', 'use', file)}), give another file, or --force to overwrite it"
+        )
 
 
 def _places(known: Catalog, engine: Engine, instance_type: str) -> list[str]:

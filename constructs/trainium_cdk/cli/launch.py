@@ -69,10 +69,10 @@ def launch(
         bool, typer.Option("--remove", help="Remove the cluster when the job has ended and no other one runs or waits.")
     ] = False,
 ) -> None:
-    """Deploy, submit, follow, and remove the cluster if wanted.
+    """Deploy, submit, follow, and with `--remove` remove the cluster.
 
     It prints the cost and asks, then bootstraps the account for the CDK where that has not been done, and runs `cdk deploy`. A cluster that
-    is there already is not deployed. The job is followed to its end; then you are asked whether to remove the cluster.
+    is there already is not deployed. The job is followed to its end. The cluster stays, unless `--remove` removes it.
 
     For example `trn launch finetune --model Qwen/Qwen3-8B`. After Ctrl-C the deployment and the job continue: the message shows how to
     follow them again. Exit code: 0 if the job completed.
@@ -106,7 +106,9 @@ def launch(
     except TrnError:
         log(target.stays)  # and costs
         raise
-    raise typer.Exit(_finish(target, remove=remove) or code)
+    if not remove:
+        log(target.stays)
+    raise typer.Exit((remove and _remove(target)) or code)
 
 
 def _words(ctx: typer.Context, job: list[str]) -> tuple[list[str], list[str]]:
@@ -236,22 +238,16 @@ def _reach(name: str, env: Environment) -> None:
         raise TransportError(f"{name} is deployed, but {e}") from None
 
 
-def _finish(stack: _Stack, *, remove: bool) -> int:
-    """Remove the cluster, or offer it; the exit code. With --remove only one on which nothing of anyone runs or waits."""
+def _remove(stack: _Stack) -> int:
+    """Remove the cluster, if nothing of anyone runs or waits on it, of any team; the exit code."""
     from trainium_cdk.cli.destroy import used
 
-    if not (remove or sys.stdin.isatty()):
-        log(stack.stays)
+    busy = used(backend(Target(stack.name, stack.env.region)), user(Target()))
+    if busy.jobs or busy.unknown:
+        others = ", ".join(job.name for job in busy.jobs[:5])
+        log(f"{others} runs or waits there. {stack.stays}" if others else f"others may use it. {stack.stays}")
         return 0
-    if remove:  # all teams' jobs, whosever this one was: they end with the cluster
-        busy = used(backend(Target(stack.name, stack.env.region)), user(Target()))
-        if busy.jobs or busy.unknown:
-            others = ", ".join(job.name for job in busy.jobs[:5])
-            log(f"{others} runs or waits there. {stack.stays}" if others else f"others may use it. {stack.stays}")
-            return 0
-    with contextlib.suppress(typer.Abort):  # the answer is no
-        return run_trn("destroy", *stack.given, *(["--yes"] if remove else []))
-    return 0
+    return run_trn("destroy", *stack.given, "--yes")
 
 
 launch_ = typer.Typer(**SETTINGS)

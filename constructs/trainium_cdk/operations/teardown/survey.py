@@ -33,6 +33,7 @@ class Survey:
         resources: number of its resources.
         kept: what its policies keep when it is deleted.
         buckets, registries: physical ids of those that are deleted with it, and so must be empty.
+        file_systems: physical ids of those that are deleted with it, and with all files.
     """
 
     owner: Owner
@@ -41,6 +42,7 @@ class Survey:
     kept: tuple[KeptResource, ...]
     buckets: tuple[str, ...]
     registries: tuple[str, ...]
+    file_systems: tuple[str, ...] = ()
 
     @property
     def deleted(self) -> bool:
@@ -96,12 +98,14 @@ def survey(stack: str, client: Client) -> Survey | None:
         kept=tuple(KeptResource(r["ResourceType"], key) for key, r in kept.items()),
         buckets=tuple(b for b in by_type.get("AWS::S3::Bucket", ()) if b not in kept),
         registries=tuple(r for r in by_type.get("AWS::ECR::Repository", ()) if r not in kept),
+        file_systems=tuple(f for kind in _FILE_SYSTEMS for f in by_type.get(kind, ()) if f not in kept),
     )
 
 
 _SEEN = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "DELETE_COMPLETE", "DELETE_SKIPPED")
+_FILE_SYSTEMS = ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem")
 _DATA = {
-    "AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository", "AWS::KMS::Key",
+    *_FILE_SYSTEMS, "AWS::S3::Bucket", "AWS::ECR::Repository", "AWS::KMS::Key",
     "AWS::Logs::LogGroup",
 }  # fmt: skip
 _HELD = {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::SecurityGroup"}
