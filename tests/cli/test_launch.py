@@ -298,3 +298,10 @@ def test_a_failed_bootstrap_deploys_nothing(folder: Path, ended: list[Any], monk
     with pytest.raises(TrnError, match=r"^aws://111122223333/us-east-1 was not bootstrapped: see above"):
         run("--yes", "job.sh", "--", "x", "0")
     assert (folder / "called").read_text() == "bootstrap\naws://111122223333/us-east-1\n"
+
+
+def test_a_wrong_option_is_answered_once(folder: Path) -> None:
+    (folder / "train.py").write_text("1\n")
+    with pytest.raises(TyperException) as raised:
+        run("train.py", "--node", "2")
+    assert str(raised.value.format_message()).count("write --nodes") == 1

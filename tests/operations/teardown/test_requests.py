@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from trainium_cdk.cli.destroy import plan
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import Owner, Survey, destroy, survey
 from trainium_cdk.operations.teardown.survey import KeptResource
@@ -385,6 +386,16 @@ def test_a_stack_is_read_before_it_is_deleted(template: object) -> None:
         "CREATE_COMPLETE", 9, (KeptResource("AWS::EFS::FileSystem", "fs-1"), KeptResource("AWS::S3::Bucket", "b-2")), ("b-1",), ("r-1",),
     )  # fmt: skip
     assert not found.deleted
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_the_plan_names_file_systems_that_are_deleted(policy: str) -> None:
+    files = {"Type": "AWS::EFS::FileSystem", "DeletionPolicy": policy}
+    found = survey("S", account(TEMPLATE | {"Resources": TEMPLATE["Resources"] | {"Files": files}}))
+    assert found is not None
+    said = "\n".join(plan(found, "cancel"))
+    assert ("all files on fs-1 are deleted. To keep some, copy them first" in said) == (policy == "Delete")
+    assert ("kept, as configured: AWS::EFS::FileSystem fs-1" in said) == (policy == "Retain")
 
 
 def test_a_deleted_stack_is_read_from_its_events() -> None:
