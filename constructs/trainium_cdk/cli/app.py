@@ -136,7 +136,7 @@ class _Commands(TyperGroup):
                 raise JobError(f"{where}{e}", e.fields) from None
             raise
         except TyperException as e:
-            own = getattr(e, "ctx", ctx).find_root() is ctx  # not of a command that this one runs
+            own = (getattr(e, "ctx", None) or ctx).find_root() is ctx  # not of a command that this one runs
             if own and type(e).__name__ == "NoSuchOption":
                 _answer(e, ctx.meta[WORDS])
             raise
