@@ -69,7 +69,7 @@ def test_what_is_seen_of_a_job_that_hangs(
     live = Live(backend, [sent.id], Catalog.load())
     live.look()
     console = Console(width=300, record=True, file=io.StringIO())
-    for part in watch._job(live.statuses[0], live.runs):
+    for part in watch._job(live.statuses[0], live.runs, console, 30):
         console.print(part)
     assert "hangs since 20" in console.export_text()
 
@@ -113,7 +113,7 @@ def test_a_job_that_hangs_at_its_seventh_step(
     assert row[-1].endswith("; last step 11 min ago")
     live.look()
     console = Console(width=300, record=True, file=io.StringIO())
-    for part in watch._job(live.statuses[0], live.runs):
+    for part in watch._job(live.statuses[0], live.runs, console, 30):
         console.print(part)
     seen = console.export_text()
     assert "last step 11 min ago   time left not known   cost " in seen
@@ -122,7 +122,7 @@ def test_a_job_that_hangs_at_its_seventh_step(
         report(collect_all(backend, [sent.id]), backend.cluster, Catalog.load(), 0),
     ):
         assert "<dt>last step</dt><dd>11 min ago</dd>" in page
-        assert "7 of 40, last step 11 min ago" in page
+        assert "<dt>step</dt><dd>7<small> of 40</small></dd>" in page
         assert "expected" not in page
     backend.cancel(sent.id)
 

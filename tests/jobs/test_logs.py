@@ -104,7 +104,7 @@ def test_each_command_ends_with_the_same_reason(
         assert done.stderr.splitlines()[-1] == said, words
     assert command.trn(["list", *options], slurm.node_env()).stdout.count(f"{where}{why}") == 1
     command.trn(["report", sent.id, "-o", tmp_path / "report.html", *options], slurm.node_env())
-    assert f"<p>{html.escape(where + why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
+    assert f"<p><b>{html.escape(where + why, quote=False)}.</b></p>" in (tmp_path / "report.html").read_text()
 
 
 class Counted:

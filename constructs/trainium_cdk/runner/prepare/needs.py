@@ -28,7 +28,7 @@ def absent_modules(here: Here, names: Sequence[str]) -> str:
 def modules(here: Here, names: Sequence[str], fix: str) -> None:
     """Refuse a job where Python does not find a module."""
     if absent := absent_modules(here, names):
-        raise Refused(f"the workers have no {absent}. {fix}")
+        raise Refused(f"the nodes' Python has no {absent}. {fix}")
 
 
 def tools(here: Here, names: Sequence[str], fix: str) -> None:
