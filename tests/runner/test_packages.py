@@ -193,8 +193,8 @@ def test_workers_see_the_packages_and_programs_of_both(site: Site) -> None:
 def test_time_and_size_are_shown(site: Site) -> None:
     cluster = Cluster.of(site, "slurm")
     _, output = cluster.prepare(cluster.write(steps(JOBS["bert-large"], on("slurm"))))
-    assert f"of bert-large, on {site.base.resolve()}: h5py==3.15.1 huggingface-hub==0.24.5" in output
-    [ready] = [line for line in output.splitlines() if "is ready: " in line]
+    assert f"for bert-large, on {site.base.resolve()}: h5py==3.15.1 huggingface-hub==0.24.5" in output
+    [ready] = [line for line in output.splitlines() if "are ready: " in line]
     assert [word for word in ready.split() if word in ("MB", "s")] == ["MB", "s"]
 
 
