@@ -21,6 +21,10 @@ GENERATED = {
 }
 ROOT_PAGES = {"README.md": "start/readme.md", "CHANGELOG.md": "about/changes.md", "SECURITY.md": "about/reporting.md"}
 """Pages in the folder above docs/, which code hosts look for there -> their names in the site."""
+BEHIND = 0.1
+"""The rank in the search of a page that lists everything, so it has each word in some heading."""
+RANKS = {"about/": BEHIND, "guides/jobs.md": 2.0}
+"""Beginning of a page's name -> its rank in the search. Others have 1."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -43,10 +47,10 @@ def linked(text: str, source: Path, name: str) -> str:
     return _LINK.sub(replace, text)
 
 
-def behind(text: str) -> str:
-    """A page that the search finds behind the guides: it lists everything, so it has each word in some heading."""
+def ranked(text: str, boost: float) -> str:
+    """A page with its rank in the search; 1 is a guide's."""
     meta, body = (text[4:].split("---\n", 1)) if text.startswith("---\n") else ("", text)
-    return f"---\n{meta}search: {{boost: 0.1}}\n---\n{body}"
+    return f"---\n{meta}search: {{boost: {boost}}}\n---\n{body}"
 
 
 def write(folder: Path) -> None:
@@ -58,10 +62,11 @@ def write(folder: Path) -> None:
     for name, source in pages.items():
         text = linked(source.read_text("utf-8"), source, name)
         text = home.page(text, folder / "assets") if name == "index.md" else text
-        (folder / name).write_text(behind(text) if name.startswith("about/") else text, "utf-8")
+        rank = next((rank for part, rank in RANKS.items() if name.startswith(part)), 1)
+        (folder / name).write_text(ranked(text, rank), "utf-8")
     for name, page in GENERATED.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(behind(page()), "utf-8")
+        (folder / name).write_text(ranked(page(), BEHIND), "utf-8")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,7 @@ const [name] = fs.readdirSync(workers).filter(name => /^search\..*\.js$/.test(na
 let listen, answer
 const worker = {addEventListener: (_, handler) => { listen = handler }, postMessage: message => answer(message), console}
 vm.runInNewContext(fs.readFileSync(workers + name, "utf-8"), Object.assign(worker, {self: worker}))
-const window = {Worker: class { postMessage(data) { listen({data}) } }}
-vm.runInNewContext(fs.readFileSync(`${site}/assets/search.js`, "utf-8"), {window})
-const page = new window.Worker()
-const ask = message => new Promise(resolve => { answer = resolve; page.postMessage(message) })
+const ask = message => new Promise(resolve => { answer = resolve; listen({data: message}) })
 void (async () => {
   await ask({type: 0, data: {...JSON.parse(fs.readFileSync(`${site}/search/search_index.json`, "utf-8")), options: {}}})
   for (const question of fs.readFileSync(0, "utf-8").split("\n").filter(Boolean)) {
