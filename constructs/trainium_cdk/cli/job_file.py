@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.cli.kinds import check_known
+from trainium_cdk.cli.kinds import check_known, parsed, split
 from trainium_cdk.cli.options import CLUSTER_OPTIONS
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.quote import printed
@@ -44,7 +44,7 @@ def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]],
     Raises:
         SettingsFileError, SettingsError, JobError: the file cannot be read, or has a key that is none.
     """
-    own = list(words[: words.index("--")] if "--" in words else words)
+    own, behind = split(words)
     name = _job_file(own, command_of)
     if not name:
         return list(words)
@@ -60,7 +60,7 @@ def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]],
     elif job and "workdir" not in data:
         check_known(str(job))
     command = command_of([str(job)] if job else ["--", *args])
-    keys, typed = _keys(command), _given(command, own)
+    keys, typed = _keys(command), parsed(command, own)
     options, used = [], {}
     for key, value in data.items():
         plain = str(key).replace("_", "-")
@@ -71,8 +71,8 @@ def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]],
         used[keys[plain].name] = key
         options += _words(plain, value, keys[plain], (key,), source)
     ctx.meta[_KEPT] = _JobFile(source, used)
-    behind = list(words[len(own) + 2 :]) or args
-    return [*([str(job)] if job else []), *options, *own, *(["--", *behind] if behind else [])]
+    args = behind[1:] or args
+    return [*([str(job)] if job else []), *options, *own, *(["--", *args] if args else [])]
 
 
 def place(ctx: Any, names: Iterable[str]) -> str:
@@ -164,13 +164,8 @@ def json_schema() -> dict[str, Any]:
 
 def _job_file(own: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> str:
     """The job file among the words of a command line; empty if there is none."""
-    command = command_of(())
-    lenient = command.context_class(command, ignore_unknown_options=True)
-    try:
-        given, *_ = command.make_parser(lenient).parse_args(list(own))
-    except Exception:  # Typer's own message comes later
-        return ""
-    return next((w for w in (given.get("job"), *(given.get("args") or ())) if w and w.endswith(SUFFIXES)), "")
+    found = parsed(command_of(()), own)
+    return next((w for w in (found.get("job"), *(found.get("args") or ())) if w and w.endswith(SUFFIXES)), "")
 
 
 def _read(file: Path) -> tuple[dict[str, Any], Source]:
@@ -194,15 +189,6 @@ def _keys(command: Any) -> dict[str, Any]:
     """The keys of a job file other than `job` and `args`, with the parameter of each."""
     options = {p.opts[0].removeprefix("--"): p for p in command.params if p.opts[0].startswith("--")}
     return {n: p for n, p in options.items() if n not in _NOT_OF_A_JOB and p.name not in (*CLUSTER_OPTIONS, "help")}
-
-
-def _given(command: Any, own: Sequence[str]) -> set[str]:
-    """Names of the parameters on the command line."""
-    lenient = command.context_class(command, ignore_unknown_options=True)
-    try:
-        return set(command.make_parser(lenient).parse_args(list(own))[0])
-    except Exception:  # Typer's own message comes later
-        return set()
 
 
 def _unknown(key: str, keys: Mapping[str, Any], *, script: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,6 +103,21 @@ def _describe(
         "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
         "options": {n: help_of(kind, n) for n in kind.model_fields if details and n not in hidden},
     }
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line before `--`; and the rest, which begins with it."""
+    end = words.index("--") if "--" in words else len(words)
+    return list(words[:end]), list(words[end:])
+
+
+def parsed(command: Any, own: Sequence[str]) -> dict[str, Any]:
+    """The values of a command's parameters, by name. An unknown option is an argument. Empty for a line that Typer refuses later."""
+    lenient = command.context_class(command, ignore_unknown_options=True)
+    try:
+        return dict(command.make_parser(lenient).parse_args(list(own))[0])
+    except Exception:
+        return {}
 
 
 def check_known(job: str) -> None:

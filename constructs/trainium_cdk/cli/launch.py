@@ -16,6 +16,7 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.diff import App
+from trainium_cdk.cli.kinds import split
 from trainium_cdk.cli.options import EnvFile, Target, backend, described, id_in_app, name_in_account, user
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
@@ -116,8 +117,7 @@ def _words(ctx: typer.Context, job: list[str]) -> tuple[list[str], list[str]]:
     environment file."""
     from trainium_cdk.cli.app import WORDS
 
-    words: list[str] = ctx.meta[WORDS]
-    behind = words[words.index("--") :] if "--" in words else []
+    _, behind = split(ctx.meta[WORDS])
     job = job[: len(job) - len(behind[1:])]
     if not job and not behind[1:]:
         ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")

@@ -212,13 +212,13 @@ def table(title: str, columns: list[str], rows: list[list[str]], drop: Row = ())
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     console = Console(highlight=False)
     if drop:
         for text in lines(console, columns, rows, drop):
             console.print(text, soft_wrap=True)
         return
+    cells = [[line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     if sum(widths[:-1]) + min(widths[-1], _LAST_COLUMN) + 3 * len(widths) + 1 > console.width:
         for row in cells:  # too narrow for a table: whole words, which can be copied
             console.print(state_text(row[0]), soft_wrap=True)

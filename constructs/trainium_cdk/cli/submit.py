@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from trainium_cdk.cli.job_file import write as write_job
-from trainium_cdk.cli.kinds import check_known
+from trainium_cdk.cli.kinds import check_known, parsed, split
 from trainium_cdk.cli.kinds import kinds as list_kinds
 from trainium_cdk.cli.named import is_full_id, resolve_id
 from trainium_cdk.cli.options import (
@@ -82,7 +82,7 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
     """The command for a command line: of the kind that it names, else of a script. With --list, the list of the kinds."""
     from trainium_cdk.jobs.kinds import kinds
 
-    own = words[: words.index("--")] if "--" in words else words
+    own, _ = split(words)
     if "--list" in own:
         return list_kinds
     return of_kind(next((word for word in own if word in kinds()), ""))
@@ -90,17 +90,13 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
 
 def check_kind(ctx: Any, command: Any, words: Sequence[str]) -> None:
     """Judge the kind before its options, as it decides which there are. Raises JobError: there is neither a kind nor a file of that name."""
-    own = list(words[: words.index("--")] if "--" in words else words)
-    lenient = command.context_class(command, ignore_unknown_options=True)
-    try:
-        given, *_ = command.make_parser(lenient).parse_args(own)
-    except Exception:  # Typer's own message comes next
-        return
+    own, behind = split(words)
+    found = parsed(command, own)
     named = next(
-        (word for word in (given.get("job"), *(given.get("args") or ())) if word and not word.startswith("-")), None
+        (word for word in (found.get("job"), *(found.get("args") or ())) if word and not word.startswith("-")), None
     )
-    ctx.meta[_COMMAND] = named is None and len(words) > len(own) + 1
-    if named and named != SCRIPT and not given.get("workdir"):
+    ctx.meta[_COMMAND] = named is None and bool(behind[1:])
+    if named and named != SCRIPT and not found.get("workdir"):
         check_known(named)
 
 

@@ -45,14 +45,13 @@ def no_file(folder: Path | None = None, instead: str = "") -> NoReturn:
     Raises:
         TrnError: always. The message names a file of the folder (default: this one), else `trn init`, and `instead`.
     """
-    how = ". Write one: trn init"
-    for file in sorted(
-        (folder or Path()).glob("*.y*ml"), key=lambda file: (file.name == "environment.yaml", file.name)
-    ):
+    how, files = ". Write one: trn init", (folder or Path()).glob("*.y*ml")
+    for file in sorted(files, key=lambda file: (file.name == "environment.yaml", file.name), reverse=True):
         with contextlib.suppress(TrnError):
             if file.name == "environment.yaml" or load(file).model_fields_set:
                 name = shlex.quote(file.name)
                 how = f". Use the one here: trn use {name}. For one command: cdk deploy -c env={name}, or trn check --environment {name}"
+                break
     raise TrnError(f"no environment file is named{how}{instead}")
 
 
