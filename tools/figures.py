@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from xml.etree.ElementTree import Element, indent, tostring
 
 from trainium_cdk import settings
 from trainium_cdk.checks.live import CheckTarget
 from trainium_cdk.checks.live.cost import items
+from trainium_cdk.drawing.markup import element
 
 HANG = Path(__file__).parent / "reference/hang.log"
 REGION, TYPE, SMALL, MOST = "sa-east-1", "trn2.3xlarge", "c5.2xlarge", 4
@@ -33,21 +34,22 @@ text { font: 14px system-ui, sans-serif; fill: #222 } .b { font-weight: 600 } .s
 """
 
 
-def _svg(width: int, height: int, about: str, parts: list[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{html.escape(about)}"><style>{_STYLE}</style><rect class="page" width="{width}" height="{height}" rx="6"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+def _svg(width: int, height: int, about: str, parts: list[Element]) -> str:
+    page = element("rect", class_="page", width=width, height=height, rx=6)
+    made = element(
+        "svg", element("style", _STYLE), page, *parts,
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=about,
+    )  # fmt: skip
+    indent(made, "")
+    return tostring(made, encoding="unicode") + "\n"
 
 
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{html.escape(text)}</text>'
+def _text(x: float, y: float, text: str, kind: str | None = None) -> Element:
+    return element("text", text, x=x, y=y, class_=kind)
 
 
-def _box(x: int, y: int, width: int, height: int, kind: str) -> str:
-    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="5"/>'
+def _box(x: int, y: int, width: int, height: int, kind: str) -> Element:
+    return element("rect", class_=kind, x=x, y=y, width=width, height=height, rx=5)
 
 
 def costs() -> str:
@@ -112,16 +114,14 @@ def hang() -> str:
     def y(step: float) -> float:
         return top + height * (1 - step / 60)
 
-    def path(points: list[tuple[float, int]]) -> str:
-        return '<path class="line" d="M' + " L".join(f"{x(at):.1f} {y(step):.1f}" for at, step in points) + '"/>'
+    def path(points: list[tuple[float, int]]) -> Element:
+        return element("path", class_="line", d="M" + " L".join(f"{x(at):.1f} {y(step):.1f}" for at, step in points))
 
     stop, again = before[-1], after[0]
-    parts = [
-        f'<rect class="wait" x="{x(stop[0]):.1f}" y="{top}" width="{x(again[0]) - x(stop[0]):.1f}" height="{height}"/>'
-    ]
+    parts = [element("rect", class_="wait", x=x(stop[0]), y=top, width=x(again[0]) - x(stop[0]), height=height)]
     for step in range(0, 61, 20):
         parts += [
-            f'<line class="grid" x1="{left}" x2="{left + width}" y1="{y(step):g}" y2="{y(step):g}"/>',
+            element("line", class_="grid", x1=left, x2=left + width, y1=y(step), y2=y(step)),
             _text(left - 6, y(step) + 5, str(step), "u s"),
         ]
     for minute in range(0, int((ended - began) / 60) + 1, 2):
@@ -133,7 +133,7 @@ def hang() -> str:
     for number, line in enumerate((f"{quiet}:", "it hangs, and restarts")):
         parts.append(_text(middle, top + 24 + 18 * number, line, "b m"))
     for at, step in (stop, again):
-        parts.append(f'<circle class="mark" cx="{x(at):.1f}" cy="{y(step):.1f}" r="4"/>')
+        parts.append(element("circle", class_="mark", cx=x(at), cy=y(step), r=4))
     parts.append(_text(x(stop[0]) + 9, y(stop[1]) + 5, f"last step: {stop[1]}", "s"))
     parts.append(_text(x(again[0]) - 9, y(again[1]) + 5, f"from its checkpoint: {again[1]}", "u s"))
     about = f"Steps of a job over time. {quiet} after step {stop[1]}: it hangs, and restarts at step {again[1]}. It ends at step {after[-1][1]}"
