@@ -100,6 +100,21 @@ def test_what_is_done_about_jobs_that_do_not_go_on(section: str) -> None:
         outputs.parse("Stack", env.region, {**plain, "JobHealth": "hang=; rm"})
 
 
+@pytest.mark.parametrize("section", ["", "eks: {}\n", "pcs: {}\n"])
+@pytest.mark.parametrize(("setting", "key"), [("keep", "JobKeep"), ("cache", "JobCache")])
+def test_what_outlives_a_cluster(section: str, setting: str, key: str) -> None:
+    """Without it nothing is exported, so that a cluster needs no update."""
+    env = settings.parse(f"{section}jobs: {{{setting}: 's3://my-bucket/bert/2026/'}}\n")
+    assert exported(env)[key] == "s3://my-bucket/bert/2026"
+    assert getattr(outputs.parse("Stack", env.region, exported(env)), setting) == "s3://my-bucket/bert/2026"
+    plain = exported(settings.parse(section))
+    assert not {"JobKeep", "JobCache"} & set(plain)
+    assert getattr(outputs.parse("Stack", env.region, plain), setting) == ""
+    for bad in ("s3://my-bucket/a b", "s3://my-bucket/$(id)", "s3://my-bucket/../x", "s3://my-bucket/", "/my-bucket"):
+        with pytest.raises(outputs.OutputsError, match=f"are not believed: {setting} is "):
+            outputs.parse("Stack", env.region, {**plain, key: bad})
+
+
 def test_the_contract() -> None:
     """What stacks export, and what a job reads: others depend on both."""
     lines = [f"kept in the bucket: {prefix} for {days} days" for prefix, days in KEPT_DAYS.items()]

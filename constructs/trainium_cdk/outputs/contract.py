@@ -41,7 +41,7 @@ COPIES = f"{JOB_FILES}copies/"
 KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
 """Prefix -> days after which the stack's bucket deletes the objects there. On EKS, only what is below `JOB_FILES`."""
 
-_OPTIONAL = ("users", "prepare_memory_gib", "health")
+_OPTIONAL = ("users", "prepare_memory_gib", "health", "keep", "cache")
 """Fields without an output where they are empty."""
 _FLEET = "Fleet"
 _NONE = "-"
@@ -138,6 +138,10 @@ class ClusterOutputs(BaseModel):
     registry_uri: str = ""
     health: str = ""
     """Actions on a training without progress, in addition to the report: `hang=restart nan=stop`."""
+    keep: str = ""
+    """s3://bucket/prefix to which complete checkpoints are copied; empty for none."""
+    cache: str = ""
+    """s3://bucket/prefix of compiled graphs; empty for none."""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
     cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
     """Nodes without Trainium for jobs, in their own queue; None if there are none, as on EKS and in stacks of older releases."""
@@ -210,6 +214,8 @@ COMMON_KEYS: Keys = {
     "Bucket": ("bucket", "S3 bucket of this stack, for files on their way to and from jobs"),
     "RegistryUri": ("registry_uri", "ECR repository for your training images; - if there is none"),
     "JobHealth": ("health", "What trn does, in addition to the report, when a training hangs or its loss becomes NaN"),
+    "JobKeep": ("keep", "Where in S3 complete checkpoints of jobs are copied to, and stay when this stack is gone"),
+    "JobCache": ("cache", "Where in S3 compiled graphs of jobs are, for every cluster that uses this address"),
 }
 NEXT_STEP = "NextStep"
 """The output for people: a command. Nothing reads it."""
@@ -270,6 +276,7 @@ UNKNOWN = "not-deployed"
 _INSTANCE = rf"i-[0-9a-f]{{8,17}}|{UNKNOWN}"
 _LABEL, _ID = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}"
 _FOLDER, _VERSION = r"(/[A-Za-z0-9_][A-Za-z0-9_-]*)+", r"[0-9][A-Za-z0-9_.+-]{0,99}"
+_S3 = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*"
 _IMAGE = r"[a-z0-9][A-Za-z0-9._:/@-]{0,511}"
 _SYSTEM = "root|daemon|bin|sys|sync|adm|nobody|slurm|munge|slurmrestd|pcluster-admin|ssm-user|dbus|sshd|systemd-.*|_.*"
 _USER = rf"(?!({_SYSTEM})$)[A-Za-z][A-Za-z0-9_.@-]{{0,63}}"
@@ -287,6 +294,8 @@ FORMS: Mapping[str, str] = {
     "os": f"|{_LABEL}",
     "image": f"|{_IMAGE}",
     "health": r"|[a-z]{1,20}=[a-z]{1,20}( [a-z]{1,20}=[a-z]{1,20}){0,9}",
+    "keep": f"|{_S3}",
+    "cache": f"|{_S3}",
     "bucket": r"|[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
     "registry_uri": f"|{_IMAGE}",
     "head_node_id": f"|{_INSTANCE}",

@@ -177,6 +177,8 @@ def eks_outputs(
         bucket=bucket,
         registry_uri=registry_uri,
         health=env.jobs.health.actions,
+        keep=env.jobs.keep or "",
+        cache=env.jobs.cache or "",
     )
 
 

@@ -231,6 +231,18 @@ S3Uri = Annotated[
     ),
     MaybeToken,
 ]
+S3Folder = Annotated[
+    str,
+    Text(
+        r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*/?$",
+        "an address in S3: a bucket, and a prefix if you like, of letters, digits and _ . = + @ -",
+        "s3://my-bucket/runs",
+        max_length=255,  # a key has at most 1,024 bytes: the rest is for what is below
+    ),
+    AfterValidator(lambda uri: uri.rstrip("/")),
+    MaybeToken,
+]
+"""A place in S3 for files of jobs, without a slash at the end. IAM's wildcards and a shell's signs are not in it."""
 Version = Annotated[str, Text(r"^[0-9]+(\.[0-9]+)+$", "a version: numbers with dots between them", "2.33.0")]
 InstanceTypeName = Annotated[
     str, Text(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", "the name of an instance type", "trn2.48xlarge"), FromName

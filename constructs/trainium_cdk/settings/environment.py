@@ -24,7 +24,7 @@ from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.settings.base import AccountId, Days, Region, Settings, Version, refuse_duplicates
+from trainium_cdk.settings.base import AccountId, Days, Region, S3Folder, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.observability import Observability
@@ -130,6 +130,12 @@ class Jobs(Settings):
     """What is done about jobs, on every cluster of the environment."""
 
     health: Health = Health()
+    keep: S3Folder | None = None
+    """s3://bucket/prefix to which each complete checkpoint of a job is copied, so that it outlives the cluster. Jobs get the right to read and
+    write there. The bucket is yours: no stack creates or deletes it. Default: none."""
+    cache: S3Folder | None = None
+    """s3://bucket/prefix of compiled graphs, which jobs of every cluster read and add to: by framework, version of the compiler and instance
+    type. Jobs get the right to read and write there. Default: none."""
 
 
 class Environment(Settings):
