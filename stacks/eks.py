@@ -131,6 +131,7 @@ class TrnEksStack(Stack):
             rules=False,
         )
         training.wait_for(network.internet_ready)
+        training.plugins.grant_addresses(*environment.jobs.addresses.values())
         if environment.observability and eks.plugins.autoscaler:  # its function counts jobs and nodes
             TrnObservability(
                 self,

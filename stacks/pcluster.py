@@ -88,6 +88,7 @@ class TrnPclusterStack(Stack):
         add_observability(self, environment, cluster, [cluster.node_policy])
         if registry:
             registry.grant_pull(cluster)
+        cluster.grant_addresses(*environment.jobs.addresses.values())
         harden(
             self,
             environment,

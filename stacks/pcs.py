@@ -79,6 +79,7 @@ class TrnPcsStack(Stack):
         add_observability(self, environment, cluster, [cluster.node_role, cluster.login_role])
         if registry:
             registry.grant_pull(cluster)
+        cluster.grant_addresses(*environment.jobs.addresses.values())
         harden(
             self, environment, data_key, [cluster.job_role, cluster.node_role, cluster.login_role, bootstrap.publisher]
         )

@@ -15,6 +15,8 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.outputs.contract import CODE, JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
+_OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+_USE = ("kms:Decrypt", "kms:GenerateDataKey")
 PULL_THROUGH = ("ecr:BatchImportUpstreamImage", "ecr:CreateRepository")
 """Permissions for the first pull through an ECR pull-through cache, in addition to pulling (ECR user guide, pull-through-cache-iam, 2026-11)."""
 
@@ -63,23 +65,54 @@ def job_file_statements(
         folder: only this one in the jobs' own prefix. Default: all of that.
     """
     files = f"{JOB_FILES}{folder}/" if folder else JOB_FILES
-    objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
     found: list[iam.PolicyStatement] = []
     if bucket:
         own = f"arn:{partition}:s3:::{bucket}"
         below = {"StringLike": {"s3:prefix": [f"{files}*"]}}
         found.append(allow(own, "s3:ListBucket", sid="ListJobFiles", conditions=below))
-        found.append(allow(f"{own}/{files}*", *objects, sid="JobFiles"))
+        found.append(allow(f"{own}/{files}*", *_OBJECTS, sid="JobFiles"))
         if folder:  # workdirs are there by the digests of what is in them, and not listed
             found.append(allow(f"{own}/{CODE}/*", "s3:GetObject", sid="Code"))
     if data := [f"arn:{partition}:s3:::{name}" for name in data_buckets]:
         found.append(allow(data, "s3:ListBucket", sid="ListData"))
-        found.append(allow([f"{arn}/*" for arn in data], *objects, sid="Data"))
+        found.append(allow([f"{arn}/*" for arn in data], *_OBJECTS, sid="Data"))
         # their keys are not known here: S3 asks KMS for objects that this identity may read or write, and for no others
         keys = f"arn:{partition}:kms:*:*:key/*"
-        use = ("kms:Decrypt", "kms:GenerateDataKey")
-        found.append(allow(keys, *use, sid="KeysOfData", conditions={"StringLike": {"kms:ViaService": "s3.*"}}))
+        found.append(allow(keys, *_USE, sid="KeysOfData", conditions={"StringLike": {"kms:ViaService": "s3.*"}}))
     return found
+
+
+def address_statements(partition: str, addresses: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Reading and writing below addresses in S3, `s3://BUCKET/PREFIX` or `s3://BUCKET`, and nowhere else in buckets. These may have any region and key.
+
+    Raises:
+        ValueError: an address does not begin with `s3://`.
+    """
+    found: list[iam.PolicyStatement] = []
+    objects: dict[str, str] = {}
+    for address in addresses:
+        if not address.startswith("s3://"):
+            raise ValueError(f"{address} is no address in S3. Fix: write s3://BUCKET/PREFIX")
+        bucket, _, prefix = address.removeprefix("s3://").rstrip("/").partition("/")
+        arn, below = f"arn:{partition}:s3:::{bucket}", f"{prefix}/*" if prefix else "*"
+        only = {"StringLike": {"s3:prefix": [prefix, below]}} if prefix else None
+        found.append(allow(arn, "s3:ListBucket", conditions=only))
+        objects[f"{arn}/{below}"] = arn
+    if objects:
+        found.append(allow([*objects], *_OBJECTS, "s3:ListMultipartUploadParts"))
+        # S3 names the object to KMS, or the bucket if that has a bucket key (S3 user guide, UsingKMSEncryption, 2026-11)
+        named = list(dict.fromkeys((*objects.values(), *objects)))
+        of = {"kms:ViaService": "s3.*", "kms:EncryptionContext:aws:s3:arn": named}
+        found.append(allow(f"arn:{partition}:kms:*:*:key/*", *_USE, conditions={"StringLike": of}))
+    return found
+
+
+def grant_addresses(jobs: iam.Role, addresses: Sequence[str]) -> None:
+    """Let the role of jobs read and write below addresses in S3, as in `address_statements`."""
+    statements = address_statements(Stack.of(jobs).partition, addresses)
+    for statement in statements:
+        jobs.add_to_policy(statement)
+    acknowledge_wildcards(jobs, statements)
 
 
 def code_stays(bucket: s3.IBucket) -> iam.PolicyStatement:

@@ -81,6 +81,7 @@ def data_among_assets(env: Environment) -> Iterator[Problem]:
     named: list[tuple[KeyPath, str]] = [
         (("eks", "data_buckets", i), name) for i, name in enumerate(env.eks.data_buckets)
     ]
+    named += [(("jobs", key), address) for key, address in env.jobs.addresses.items()]
     for i, link in enumerate(fsx.s3_links if fsx else ()):
         named.append((("storage", "fsx", "s3_links", i, "uri"), link.uri))
     for key, value in named:

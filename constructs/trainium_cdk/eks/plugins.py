@@ -14,7 +14,7 @@ from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
-from trainium_cdk._cdk.permissions import code_stays, grant_keys, job_file_statements
+from trainium_cdk._cdk.permissions import code_stays, grant_addresses, grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
@@ -188,6 +188,10 @@ class TrnPlugins(Checked):
     def grant_principal(self) -> iam.IPrincipal:
         """The jobs' role: `bucket.grant_read(plugins)`."""
         return self.role
+
+    def grant_addresses(self, *addresses: str) -> None:
+        """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""
+        grant_addresses(self.role, addresses)
 
     def grant_access(self, id: str, principal: AnyRole | str, policy: Policy, *, team: str | None = None) -> None:
         """Let a role or user (an ARN) use the Kubernetes API: `TrnEksCluster.grant_access` for your own cluster.

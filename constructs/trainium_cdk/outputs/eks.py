@@ -177,8 +177,7 @@ def eks_outputs(
         bucket=bucket,
         registry_uri=registry_uri,
         health=env.jobs.health.actions,
-        keep=env.jobs.keep or "",
-        cache=env.jobs.cache or "",
+        **env.jobs.addresses,
     )
 
 

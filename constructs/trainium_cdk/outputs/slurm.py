@@ -104,8 +104,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
         "bucket": bucket,
         "registry_uri": registry_uri,
         "health": env.jobs.health.actions,
-        "keep": env.jobs.keep or "",
-        "cache": env.jobs.cache or "",
+        **env.jobs.addresses,
     }
 
 

@@ -20,6 +20,7 @@ from trainium_cdk._cdk.encryption import volume_statements
 from trainium_cdk._cdk.job_role import job_role
 from trainium_cdk._cdk.launch_templates import groups_among
 from trainium_cdk._cdk.permissions import (
+    grant_addresses,
     grant_cluster_files,
     grant_keys,
     secret_key_statements,
@@ -274,6 +275,10 @@ class TrnPcluster(Checked):
         """
         grants = grant_cluster_files(bucket, Stack.of(self).partition, self.head_policy, self.job_role)
         return reduce(iam.Grant.combine, grants)
+
+    def grant_addresses(self, *addresses: str) -> None:
+        """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""
+        grant_addresses(self.job_role, addresses)
 
     def _allow_volumes(self, clients: ec2.ISecurityGroup) -> list[IDependable]:
         """Let the nodes mount `shared_storage`; what the cluster waits for.

@@ -15,7 +15,7 @@ from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.job_role import add_policies, job_role
-from trainium_cdk._cdk.permissions import allow, grant_cluster_files, session_manager_policy
+from trainium_cdk._cdk.permissions import allow, grant_addresses, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
@@ -248,6 +248,10 @@ class TrnPcsCluster(Checked):
         returns."""
         grants = grant_cluster_files(bucket, self.resource.stack.partition, self.login_role, self.job_role)
         return reduce(iam.Grant.combine, grants)
+
+    def grant_addresses(self, *addresses: str) -> None:
+        """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""
+        grant_addresses(self.job_role, addresses)
 
 
 def _queue(

@@ -239,8 +239,8 @@ S3Folder = Annotated[
         "s3://my-bucket/runs",
         max_length=255,  # a key has at most 1,024 bytes: the rest is for what is below
     ),
-    AfterValidator(lambda uri: uri.rstrip("/")),
     MaybeToken,
+    AfterValidator(lambda uri: uri.rstrip("/")),  # of one with tokens, too
 ]
 """A place in S3 for files of jobs, without a slash at the end. IAM's wildcards and a shell's signs are not in it."""
 Version = Annotated[str, Text(r"^[0-9]+(\.[0-9]+)+$", "a version: numbers with dots between them", "2.33.0")]

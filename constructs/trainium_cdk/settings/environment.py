@@ -137,6 +137,11 @@ class Jobs(Settings):
     """s3://bucket/prefix of compiled graphs, which jobs of every cluster read and add to: by framework, version of the compiler and instance
     type. Jobs get the right to read and write there. Default: none."""
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where jobs may read and write in S3: key -> address."""
+        return {key: address for key in ("keep", "cache") if (address := getattr(self, key))}
+
 
 class Environment(Settings):
     """Everything about one environment. Every key has a default: an empty file, or none, is the tutorials' cluster.

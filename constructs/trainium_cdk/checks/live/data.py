@@ -22,6 +22,8 @@ def buckets(target: CheckTarget) -> dict[str, tuple[KeyPath, bool]]:
     fsx, found = target.env.storage.fsx, dict[str, tuple[KeyPath, bool]]()
     for key, name in target.inventory.data_buckets().items():
         found[name] = (key, False)
+    for setting, address in target.env.jobs.addresses.items():
+        found[address.removeprefix("s3://").split("/")[0]] = (("jobs", setting), False)
     for i, link in reversed([*enumerate(fsx.s3_links if fsx and not fsx.existing else ())]):
         found[link.uri.removeprefix("s3://").split("/")[0]] = (("storage", "fsx", "s3_links", i, "uri"), True)
     return found
@@ -44,6 +46,8 @@ def evaluate_buckets(target: CheckTarget, states: dict[str, str]) -> Found:
             yield subject.ok(state, "reachable")
         elif linked:
             yield subject.error(state, f"{elsewhere}: FSx cannot link it", fix)
+        elif not target.env.network.reaches_internet:
+            yield subject.warning(state, f"{elsewhere}: VPC endpoints lead to S3 of their own region alone", fix)
         else:
             yield subject.warning(state, f"{elsewhere}: AWS charges for the data transfer", fix)
 
