@@ -406,6 +406,8 @@ def show(job: JobStatus) -> None:
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
     if stands := ", ".join(filter(None, (job.progress, job.stages[-1].last_step(now)))):
         log(output.line(stands))
+    if job.kept:
+        log(output.line(f"kept: {job.kept}"))
     log_findings(job)
     if job.members:
         names = list(dict.fromkeys(name for m in job.members for name in m.values))

@@ -22,6 +22,7 @@ from trainium_cdk.runner.spec import (
     HealthRules,
     JobSpec,
     NodeEnvironment,
+    PrepareStep,
     Rule,
     Slurm,
     StageSpec,
@@ -74,14 +75,17 @@ def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) ->
         kind=job.kind,
         stages=tuple(_stage(plan, stage, variables) for stage in plan.stages),
         environment=_environment(plan),
-        prepare=job.prepare(plan),
+        prepare=(
+            *job.prepare(plan),
+            *([PrepareStep("compiled", {"uri": _compiled(plan)})] if plan.shared_cache else []),
+        ),
         require=job.require(plan),
         shown=_shown(plan),
         settings=job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True),
         # what the launch environment has made of them, as it adds to NEURON_CC_FLAGS
         variables={key: environment[key] for key in job.env},
         files=dict(job.files(plan)),
-        checkpoints=_checkpoints(plan, folder_of),
+        checkpoints=_checkpoints(name, plan, folder_of),
         array=job.array or "",
         sweep=getattr(job, "sweep", None),
         slurm=_slurm(plan, plan.cluster, folder_of) if isinstance(plan.cluster, SlurmCluster) else None,
@@ -141,6 +145,7 @@ def _environment(plan: Plan) -> NodeEnvironment:
         cores=plan.fleet.cores,
         framework=plan.framework,
         cache=job.cache_set,
+        compiled=_compiled(plan),
         rules=_rules(cluster),
         checks=checks,
         region=cluster.region if job.has_secrets else "",
@@ -172,18 +177,35 @@ def _shown(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def _checkpoints(plan: Plan, folder_of: Callable[[str], str]) -> Checkpoints | None:
+def _compiled(plan: Plan) -> str:
+    """The address of compiled graphs that are of the job's framework and instance type; empty if none."""
+    to = plan.shared_cache.rstrip("/")
+    return f"{to}/{plan.framework}/{plan.fleet.instance_type}" if to else ""
+
+
+def _transfer() -> dict[str, float]:
+    """USD for a gigabyte from each region to another one."""
+    from trainium_cdk.catalog import Catalog
+
+    known = Catalog.load()
+    return {region: usd for region in known.prices if (usd := known.price("transfer-gb", region))}
+
+
+def _checkpoints(name: str, plan: Plan, folder_of: Callable[[str], str]) -> Checkpoints | None:
     made = plan.job.CHECKPOINTS
     if made is None:
         return None
     layout = {key: str(value) for key, value in plan.job.layout(plan).items()}
     same = {"kind": plan.job.kind, **layout} if layout else {}
-    return replace(made, same=same, source=_job(plan.job.resume_from or "", folder_of))
+    source = _job(plan.job.resume_from or "", folder_of)
+    keep = f"{plan.keep.rstrip('/')}/{name}" if plan.keep else ""
+    transfer = _transfer() if source.startswith("s3://") else {}
+    return replace(made, same=same, source=source, transfer=transfer, keep=keep, keeps=plan.job.keep_newest)
 
 
 def _job(id: str, folder_of: Callable[[str], str]) -> str:
-    """A job's id, or ARRAY/INDEX, as its folder is named; a path as it is."""
-    if not id or id.startswith("/"):
+    """A job's id, or ARRAY/INDEX, as its folder is named; a path or an address as it is."""
+    if not id or id.startswith(("/", "s3://")):
         return id
     array, slash, index = id.partition("/")
     return f"{folder_of(array)}{slash}{index}"

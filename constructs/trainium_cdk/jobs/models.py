@@ -4,33 +4,31 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
-from trainium_cdk.errors import JobError, similar
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, preparation, sweep, words
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.quote import printed
 from trainium_cdk.jobs.sbatch import SbatchOption
-from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
+from trainium_cdk.jobs.texts import ADDRESS, WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.words import TimeLimit, fits, passable, shown, wrong
+from trainium_cdk.jobs.wrong_fields import describe_errors
 from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.runner.spec import JobSpec as JobSpec
 from trainium_cdk.runner.spec import PrepareStep, Program, Words
-from trainium_cdk.text import MISMATCH, Text, fix_of
+from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Cluster, Fleet
 
 Scaling = Literal["strong", "weak"]
-_RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
 
 _SET = {
     **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
@@ -122,9 +120,24 @@ class Job(BaseModel):
         default_factory=dict, description="Additional variables of the job's programs; they win over the defaults."
     )
     precompile: bool = Field(default=True, description="Compile the graphs first, in a separate stage.")
-    cache: Word | None = Field(
+    cache: (
+        Annotated[
+            str, Text(rf"{WORD.regex}|^{ADDRESS}$", f"{WORD.words}; or an address in S3", "s3://my-bucket/compiled")
+        ]
+        | None
+    ) = Field(
         default=None,
-        description="Name of the compile cache. Jobs with the same name share it. Default: the kind's name, or the script's.",
+        description="Name of the compile cache. Jobs with the same name share it. Default: the kind's name, or the script's. Or an address in S3, "
+        "which clusters share: graphs are read from there first, and written there.",
+    )
+    keep: Annotated[str, Text(rf"^(no|{ADDRESS})$", "an address in S3, or no", "s3://my-bucket/checkpoints")] | None = (
+        Field(
+            default=None,
+            description="Copy each complete checkpoint to this address in S3, while the job runs. Default: the environment's (jobs: {keep}). no: nowhere.",
+        )
+    )
+    keep_newest: int = Field(
+        default=3, ge=1, le=1000, description="With --keep: checkpoints of the job that stay there, the newest."
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
     priority: Word | None = Field(
@@ -170,16 +183,16 @@ class Job(BaseModel):
         Annotated[
             str,
             Text(
-                r"^(/[^\x00\n]{1,1000}|[a-z0-9][a-z0-9.-]{0,89}(/[0-9]{1,3})?)$",
-                "a folder on the cluster, or the id of a job, as trn list prints it",
+                rf"^(/[^\x00\n]{{1,1000}}|[a-z0-9][a-z0-9.-]{{0,89}}(/[0-9]{{1,3}})?|{ADDRESS})$",
+                "a folder on the cluster, an address in S3, or the id of a job, as trn list prints it",
                 "/efs/run7",
             ),
         ]
         | None
     ) = Field(
         default=None,
-        description="Go on from the newest checkpoint of an earlier job. Give the job's id, or a folder on the cluster's shared file system "
-        "with what its checkpoint directory had. It is copied once, before the job trains.",
+        description="Go on from the newest checkpoint of an earlier job. Give the job's id; an address in S3 that --keep has written to; or a folder "
+        "or address with what its checkpoint directory had. It is copied once, before the job trains.",
     )
     user: Annotated[str, Text(r"^[A-Za-z0-9_.-]{0,40}$", "at most 40 letters, digits and . _ -", "alice")] = ""
     """Who submits it, for `trn list`."""
@@ -207,7 +220,7 @@ class Job(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as e:
-            raise JobError(_describe(e, type(self)), [str(f["loc"][0]) for f in e.errors() if f["loc"]]) from None
+            raise JobError(describe_errors(e, type(self)), [str(f["loc"][0]) for f in e.errors() if f["loc"]]) from None
 
     @model_validator(mode="after")
     def _environment(self) -> Self:
@@ -239,7 +252,12 @@ class Job(BaseModel):
     @property
     def cache_set(self) -> str:
         """The name of its compile cache."""
-        return self.cache or self.kind
+        return self.cache_name or self.kind
+
+    @property
+    def cache_name(self) -> str:
+        """The name that its compile cache was given; empty if none."""
+        return "" if (self.cache or "").startswith("s3://") else self.cache or ""
 
     @classmethod
     def goes_on(cls) -> bool:
@@ -419,6 +437,18 @@ class Plan:
         return self.on_trainium and (self.job.needs_framework or self.framework != "none")
 
     @property
+    def keep(self) -> str:
+        """The address to which its checkpoints are copied; empty if none."""
+        given = self.cluster.keep if self.job.keep is None else self.job.keep.removeprefix("no")
+        return given if self.job.CHECKPOINTS else ""
+
+    @property
+    def shared_cache(self) -> str:
+        """The address in S3 of its compile cache; empty if none."""
+        given = self.cluster.cache if not self.job.cache or self.job.cache_name else self.job.cache
+        return given if self.on_trainium and self.framework != "none" and not self.job.starts_once else ""
+
+    @property
     def on_trainium(self) -> bool:
         """True if the job's nodes have Trainium."""
         return self.fleet.devices > 0
@@ -440,7 +470,7 @@ class Plan:
     @property
     def stages(self) -> tuple[StageName, ...]:
         """Return the stages in their order. `prepare` runs only if something must be fetched."""
-        first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
+        first: tuple[StageName, ...] = ("prepare",) if self.job.prepares or self.shared_cache else ()
         # an array's members on Slurm: their nodes are not known before
         compiles = self.job.precompile and (self.cluster.containers or not self.job.array)
         middle: tuple[StageName, ...] = ("precompile",) if compiles else ()
@@ -456,6 +486,8 @@ class Plan:
             lines = [f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, without Trainium"]
         if self.job.array:
             lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
+        if self.keep:
+            lines.append(f"its {self.job.keep_newest} newest checkpoints are copied to {self.keep}")
         if values := getattr(self.job, "sweep", None):
             lines.append(f"sweep of {sweep.describe(values)}")
         if self.batch:
@@ -465,36 +497,3 @@ class Plan:
         if "prepare" in self.stages and not self.cluster.containers:
             lines.append(preparation.described(self.cluster, self.prepares_on))
         return lines + list(self.notes)
-
-
-def _copied(address: str) -> str:
-    """How to get what is in S3 to a cluster."""
-    target = f"/efs/{PurePosixPath(address).name}"
-    return f" Copy it: {printed('trn', 'cp', address, f'cluster:{target}')}. Then give {target}"
-
-
-def _describe(error: ValidationError, kind: type[Job]) -> str:
-    sentences = []
-    for found in error.errors():
-        if found["type"] == "trn":
-            sentences.append(str(found["ctx"]["message"]))
-            continue
-        key = str(found["loc"][0]) if found["loc"] else "job"
-        fix = found["ctx"]["fix"] if found["type"] == MISMATCH else fix_of(kind, key)
-        fix = f" Write {fix}" if fix else ""
-        if key == "filename":
-            key, fix = "the script's filename", _RENAME
-        if found["type"] == "extra_forbidden":
-            sentences.append(f"a {error.title} job has no {key}. Remove it")
-        elif found["type"] == "missing":
-            sentences.append(f"{key} is not given.{fix}")
-        else:
-            reason = found["msg"][0].lower() + found["msg"][1:]
-            if found["type"] == MISMATCH:
-                reason = "not in the right format"
-                if "on the cluster" in fix and str(found["input"]).startswith("s3://"):
-                    reason, fix = "it is read from the cluster, not from S3", _copied(found["input"])
-            elif meant := similar(str(found["input"]).lower(), re.findall("'([^']+)'", found["msg"]), 0.8):
-                fix = f" Write {meant}"
-            sentences.append(f"{key} is {shown(found['input'])}: {reason}.{fix}")
-    return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

@@ -71,6 +71,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     )
     if job.resume_from:
         checkpoints.check(made)
+    checkpoints.check_addresses(made)
     return replace(made, notes=(*made.notes, *(job.check(made) or ())))
 
 

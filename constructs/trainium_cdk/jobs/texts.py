@@ -43,10 +43,12 @@ Image = Annotated[
         "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1",
     ),
 ]
+ADDRESS = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?"
+"""Regular expression of an address in S3."""
 Data = Annotated[
     str,
     Text(
-        r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$",
+        rf"^(/[^\x00\n]*|{ADDRESS})$",
         "a directory on the cluster (/efs/...) or an address in S3",
         "s3://my-bucket/data",
     ),

@@ -18,6 +18,7 @@ COMMANDS = {
     "board": "work.board",
     "relay": "work.relay",
     "events": "work.events",
+    "keep": "work.keep",
 }
 
 

@@ -119,7 +119,9 @@ class Checkpoints:
         last: a file in a checkpoint that its program writes last; `zip`: the checkpoint is a file, complete if it is a whole ZIP archive.
         forget: what is deleted before the program starts: `others` than the newest one; empty: nothing.
         same: what a job that continues from another one's checkpoints must have in common with it.
-        source: a job's id, `ARRAY/INDEX`, or a folder of a shared file system from which this job continues; empty: none.
+        source: a job's id, `ARRAY/INDEX`, a folder of a shared file system, or an address in S3 from which this job continues; empty: none.
+        transfer: USD for a gigabyte from another region to this one, by that region's name.
+        keep: address in S3 to which complete ones are copied; empty: none. keeps: how many stay there.
     """
 
     folder: str
@@ -129,6 +131,9 @@ class Checkpoints:
     forget: str = ""
     same: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    transfer: Mapping[str, float] = field(default_factory=dict)
+    keep: str = ""
+    keeps: int = 3
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,7 @@ class NodeEnvironment:
         cores: NeuronCores of a node.
         framework: torch-xla, torch-native or none: it decides the variables of the compile cache.
         cache: name of the compile cache.
+        compiled: address in S3 that it has in common with other clusters; empty: none.
         rules: of driver and runtime.
         checks: refuse the node (`refuse`), report (`report`), or say nothing (empty) where they do not work together.
         region: of variables whose values are kept in AWS (`secret_values`); empty without such.
@@ -162,6 +168,7 @@ class NodeEnvironment:
     cores: int = 0
     framework: str = "none"
     cache: str = ""
+    compiled: str = ""
     rules: tuple[Rule, ...] = ()
     checks: str = ""
     region: str = ""

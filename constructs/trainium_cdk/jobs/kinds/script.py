@@ -248,7 +248,7 @@ class Script(Job):
 
     @property
     def cache_set(self) -> str:
-        return self.cache or f"script-{self.label}"
+        return self.cache_name or f"script-{self.label}"
 
     @property
     def processes_per_node(self) -> int:

@@ -159,7 +159,7 @@ class TorchTitan(Job):
 
     @property
     def cache_set(self) -> str:
-        return self.cache or f"{self.kind}-{self.preset or self.config}"
+        return self.cache_name or f"{self.kind}-{self.preset or self.config}"
 
     def batch(self, fleet: "Fleet", notes: list[str]) -> None:
         if self.ref is None:

@@ -21,7 +21,7 @@ from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, seconds, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk
-from trainium_cdk.runner.readers.log import JobLog, Lines
+from trainium_cdk.runner.readers.log import JobLog, Lines, kept
 from trainium_cdk.runner.readers.log import look as look_at
 from trainium_cdk.runner.records import one_line
 
@@ -85,13 +85,14 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
             lines = b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES, stamps=True)).split(
                 b"\n"
             )
-            told, findings = look_at(b"\n".join(line.partition(b" ")[2] for line in lines))
+            end = b"\n".join(line.partition(b" ")[2] for line in lines)
+            told, findings = look_at(end)
             *before, last = job.stages
             last = replace(last, stepped=_stepped(lines) if last.state == "RUNNING" else None)
             if findings:  # they say what its pods do not
                 said = [one for one in last.reason.split("; ") if not one.startswith(status.ATTENTION)]
                 last = replace(last, reason="; ".join(said)).with_findings(findings)
-            return replace(job, progress=one_line(told), stages=(*before, last))
+            return replace(job, progress=one_line(told), kept=one_line(kept(end)), stages=(*before, last))
     return job
 
 

@@ -253,7 +253,7 @@ def _check(api: Api, cluster: EksCluster, plan: Plan) -> None:
             _priority(api, where, plan.job.priority)
         if plan.job.after:
             _after(api, where, plan.job.after)
-        if plan.job.resume_from and not plan.job.resume_from.startswith("/"):
+        if plan.job.resume_from and not plan.job.resume_from.startswith(("/", "s3://")):
             _source(api, where, plan, plan.job.resume_from)
     except ApiError as e:
         if not _unserved(e):

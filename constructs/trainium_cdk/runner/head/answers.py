@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import files, layout, slurm
 from ..errors import NoMember, Theirs, Unknown
-from ..readers.log import progress
+from ..readers.log import kept, progress
 from ..records import SubmittedRecord, one_line
 from ..requests import Active, Cluster, JobSettings, ListJobs, Status
 from . import jobs, log_files
@@ -49,7 +49,8 @@ def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
     """Add the training's position, by the end of the job's log."""
     if job.members or not any(stage.name == "train" and stage.started for stage in job.stages):
         return job
-    return replace(job, progress=one_line(progress(log_files.read_end(cluster, job.id, "train", _END))))
+    end = log_files.read_end(cluster, job.id, "train", _END)
+    return replace(job, progress=one_line(progress(end)), kept=one_line(kept(end)))
 
 
 def job_status(cluster: Cluster, given: str) -> JobStatus | None:

@@ -93,6 +93,8 @@ class JobStatus:
     """An array's members: each is a stage whose name is its index. `train` stands for all of them."""
     progress: str = ""
     """How far its training is: `step 12 of 100: loss 2.31`; empty if that is not known, for an array, and in a list of jobs."""
+    kept: str = ""
+    """Its newest checkpoint in S3, and what could not be copied, as `progress` is known; empty if none is copied."""
     checkpoints: str = ""
     """Directory of its checkpoints; each member of an array has it in its own directory. Empty if it writes none, or that is not known."""
 

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..errors import Refused
 from ..files import read, write
 from ..spec import Checkpoints
 from .making import remove, say
 
 DESCRIPTION = "trn-checkpoints"
 """A file next to checkpoints: what a job that continues from them must have in common with the one that wrote them."""
+LAST = ("COMPLETE", ".metadata", "trainer_state.json", "_CHECKPOINT_METADATA")
+"""The file that is written last into a checkpoint: by a user's own script, PyTorch's DCP, Hugging Face's Trainer, Orbax."""
+_TEMPORARY = ".orbax-checkpoint-tmp"
 _SKEW = 2.0
 """Seconds by which the clocks of nodes may differ."""
 _END = b"PK\x05\x06"
@@ -31,7 +35,9 @@ def newest(rules: Checkpoints, folder: Path) -> Path | None:
 
 
 def complete(rules: Checkpoints, folder: Path) -> Iterator[Path]:
-    """The complete checkpoints in a folder, the newest first."""
+    """The complete checkpoints in a folder, the newest first. Where the kind knows of no single one: what itself says that it is whole."""
+    if not rules.pattern:
+        return iter(_of_script(folder))
     return (one for one in _found(rules, folder) if _is_complete(rules, one))
 
 
@@ -62,6 +68,27 @@ def read_description(folder: Path) -> dict[str, str]:
     return {key: re.sub(r"[^ -~]", "", value)[:100] for key, _, value in pairs}
 
 
+def check_same(name: str, place: Path, made: Checkpoints) -> None:
+    """Check that this job can continue from the checkpoints of a folder, by their description.
+
+    Raises:
+        Refused: it cannot read them; `name` is what the user gave.
+    """
+    there = read_description(place)
+    for key, value in made.same.items() if there else ():
+        has = there.get(key, "")
+        if has == value:
+            continue
+        if key == "kind":
+            raise Refused(
+                f"{name} has checkpoints of {has or 'another kind'}, not of {value}. Submit the same kind, or name others"
+            )
+        raise Refused(
+            f"{name} has checkpoints of a job with {key} {has or 'unknown'}, and this job has {key} {value}, with which they cannot be "
+            "read. Submit it with the same"
+        )
+
+
 def _found(rules: Checkpoints, folder: Path) -> list[Path]:
     """All checkpoints, the newest first."""
     if not rules.pattern or not folder.is_dir():
@@ -69,6 +96,16 @@ def _found(rules: Checkpoints, folder: Path) -> list[Path]:
     every = (one for one in folder.iterdir() if fnmatch.fnmatchcase(one.name, rules.pattern))
     kind = Path.is_file if rules.last == "zip" else Path.is_dir
     return sorted(filter(kind, every), key=lambda one: _numbers(one.name), reverse=True)
+
+
+def _of_script(folder: Path) -> list[Path]:
+    found = {}
+    for one in folder.iterdir() if folder.is_dir() else ():
+        last = next((one / name for name in LAST if (one / name).is_file()), None) if one.is_dir() else one
+        if last and _TEMPORARY not in one.name and not one.name.startswith("."):
+            whole = _is_whole(one, sure=True) if last == one else not _is_overwritten(one, last)
+            found.update({one: last.stat().st_mtime} if whole else {})
+    return sorted(found, key=lambda one: found[one], reverse=True)
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:
@@ -94,11 +131,11 @@ def _is_overwritten(one: Path, last: Path) -> bool:
     return True
 
 
-def _is_whole(file: Path) -> bool:
-    """Return whether a file of PyTorch's is whole. Such files are ZIP archives, whose table of contents comes last."""
+def _is_whole(file: Path, *, sure: bool = False) -> bool:
+    """Return whether a file of PyTorch's is whole. Such files are ZIP archives, whose table of contents comes last. `sure`: not one that is none."""
     size = file.stat().st_size
     with file.open("rb") as content:
         if content.read(2) != b"PK":
-            return size > 0
+            return size > 0 and not sure
         content.seek(max(0, size - 66_000))
         return _END in content.read()

@@ -12,7 +12,7 @@ from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import JobSpec
-from . import archives, code, data, models, needs, packages, requirements, resume, sources, unused
+from . import archives, code, compiled, data, models, needs, packages, requirements, resume, sources, unused
 from .making import Failed, Here, NotFetched, say
 
 STEPS: Mapping[str, Callable[..., None]] = {
@@ -28,6 +28,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
     "modules": needs.modules,
     "tools": needs.tools,
     "files": needs.files,
+    "compiled": compiled.compiled,
 }
 """Each step's function: it gets `Here`, and the step's arguments by their names."""
 

@@ -1,4 +1,5 @@
 """Going on from the checkpoints of another job: the newest complete one is copied into the job's folder, once, before it waits for Trainium nodes.
+That of S3: `outside`.
 
 The folder that it comes from is only read.
 """
@@ -13,7 +14,8 @@ from ..arrays import indices
 from ..errors import Refused
 from ..files import read_json
 from ..spec import Checkpoints, JobSpec
-from .checkpoints import DESCRIPTION, newest, read_description
+from . import outside
+from .checkpoints import DESCRIPTION, check_same, newest
 from .making import Here, NotFetched, check_room, remove, say
 
 STREAMS = 8
@@ -34,13 +36,16 @@ def resume(here: Here, job: JobSpec) -> None:
     into = [here.job / str(index) for index in indices(job.array)] if job.array else [here.job]
     if all((each / _MARK).exists() for each in into):
         return
+    if made.source.startswith("s3://") and here.check:
+        raise NotFetched("checkpoint")
     found = find(here, job, made)
     if here.check:
         raise NotFetched("checkpoint")
     for each in into:
         if not (each / _MARK).exists():
-            _copy_into(each, made, found)
+            _copy_into(each, made, found, move=made.source.startswith("s3://") and each == into[-1])
             (each / _MARK).touch()
+    remove(here.job / outside.FOLDER)
 
 
 def find(here: Here, job: JobSpec, made: Checkpoints) -> Path:
@@ -50,7 +55,9 @@ def find(here: Here, job: JobSpec, made: Checkpoints) -> Path:
         Refused: there is none, or this job cannot read it.
     """
     name = made.source
-    if name.startswith("/"):
+    if name.startswith("s3://"):
+        place = outside.fetch(here, job, made)
+    elif name.startswith("/"):
         place = Path(here.root + name)
     else:
         id, _, index = name.partition("/")
@@ -60,7 +67,7 @@ def find(here: Here, job: JobSpec, made: Checkpoints) -> Path:
     if not place.is_dir():
         raise Refused(f"there is no directory of checkpoints {name} on the cluster. Check the path, or the job's id")
     place = place.resolve()
-    _check_same(name, place, made)
+    check_same(name, place, made)
     if not made.pattern:
         if any(file.name != DESCRIPTION for file in place.rglob("*") if file.is_symlink() or not file.is_dir()):
             return place
@@ -83,27 +90,15 @@ def _check_kind(name: str, other: Path, kind: str) -> None:
         )
 
 
-def _check_same(name: str, place: Path, made: Checkpoints) -> None:
-    there = read_description(place)
-    for key, value in made.same.items() if there else ():
-        has = there.get(key, "")
-        if has == value:
-            continue
-        if key == "kind":
-            raise Refused(
-                f"{name} has checkpoints of {has or 'another kind'}, not of {value}. Submit the same kind, or name others"
-            )
-        raise Refused(
-            f"{name} has checkpoints of a job with {key} {has or 'unknown'}, and this job has {key} {value}, with which they cannot be "
-            "read. Submit it with the same"
-        )
-
-
-def _copy_into(job: Path, made: Checkpoints, found: Path) -> None:
+def _copy_into(job: Path, made: Checkpoints, found: Path, *, move: bool) -> None:
     folder = job / made.folder / made.place if made.pattern else job / made.folder
     to = folder / found.name if made.pattern else folder
     (job / "state").mkdir(parents=True, exist_ok=True)
     if to.exists():
+        return
+    if move:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        found.replace(to)
         return
     part = job / "resumed.part"
     remove(part)

@@ -370,6 +370,13 @@ def progress(end: bytes) -> str:
     return look(end)[0]
 
 
+def kept(end: bytes) -> str:
+    """Find the last line about copies of a training's checkpoints (`work.keep`) in the end of its log; empty if there is none."""
+    return (re.findall(rb"^[^ ]{0,30} {0,3}trn: kept: (.{1,600})$", end, re.MULTILINE) or [b""])[-1].decode(
+        errors="replace"
+    )
+
+
 def look(end: bytes) -> tuple[str, tuple[Finding, ...]]:
     """Return `progress`, and the problems of the training, by the end of its log."""
     log = JobLog(Lines())

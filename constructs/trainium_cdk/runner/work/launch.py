@@ -11,9 +11,10 @@ from pathlib import Path
 
 from .. import records, secret_values
 from ..errors import Refused
+from ..prepare import compiled
 from ..readers.ending import why_it_ended
 from ..spec import JobSpec, NodeEnvironment, Program, StageSpec, Words
-from . import events, versions
+from . import events, keep, versions
 from .judge import FAULT, Judge
 from .output import Output
 from .places import StageNode, places, ranks, variables, word
@@ -67,16 +68,22 @@ def launch(
     made = variables(node, job, stage, own, at)
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
+    compiled.seed(node.root, Path(at["cache"]))
     words = [word(one, at) for one in _words(program, node)]
     starts = [ProgramStart(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     look = judge.look if judge else None
     watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
     first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
+    finish = None
     with contextlib.ExitStack() as stack:
         if first and stage.name == "train" and output.file:
             stack.enter_context(events.beside(node, output.file, made))
-        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
+            finish = stack.enter_context(keep.beside(node, job, stage.name, output.file, made))
+        ended = run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
+        if finish and not (ended.why or ended.code):
+            finish()
+        return ended
 
 
 def copies_here(node: StageNode, stage: StageSpec) -> dict[int, dict[str, str]]:

@@ -1,0 +1,62 @@
+"""Objects in S3, by the AWS CLI of the job's programs, with the role of jobs. An address is s3://BUCKET/KEY."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import Refused
+
+
+class Unreached(Exception):
+    """S3 has refused a request, or does not answer; the message is the AWS CLI's."""
+
+
+def run(variables: Mapping[str, str], *words: str, text: str = "") -> str:
+    """Run the AWS CLI. Returns its output.
+
+    Args:
+        variables: of the process.
+        text: its input.
+
+    Raises:
+        Refused: there is no AWS CLI on their PATH.
+        Unreached: it has failed.
+    """
+    aws = shutil.which("aws", path=variables.get("PATH"))
+    if aws is None:
+        raise Refused("there is no AWS CLI here, which reads and writes S3. Use an image that has it")
+    done = subprocess.run(
+        [aws, *words], env=dict(variables), input=text, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise Unreached((lines or [f"aws ended with {done.returncode}"])[-1][:400])
+    return done.stdout
+
+
+def sizes(variables: Mapping[str, str], address: str) -> dict[str, int]:
+    """The bytes of each object whose address begins so, by the rest of its address, the last written first. Raises as `run`."""
+    bucket, _, key = address[len("s3://") :].partition("/")
+    words = ("s3api", "list-objects-v2", "--output=json", f"--bucket={bucket}", f"--prefix={key}")
+    found: Any = json.loads(run(variables, *words, "--query=Contents[].[Key,Size,LastModified]") or "null") or []
+    return {name[len(key) :]: size for name, size, _ in sorted(found, key=lambda one: str(one[2]), reverse=True)}
+
+
+def sync(variables: Mapping[str, str], source: str, target: str, *options: str) -> None:
+    """Copy what differs from one folder to another one, of which one is an address. Raises as `run`."""
+    words = (source.rstrip("/") + "/", target.rstrip("/") + "/", "--only-show-errors", "--no-progress", *options)
+    run(variables, "s3", "sync", *words)
+
+
+def copy(variables: Mapping[str, str], source: str, target: str, text: str = "") -> str:
+    """Copy an object or a file; `-`: to the output that is returned, or from `text`. Raises as `run`."""
+    return run(variables, "s3", "cp", "--only-show-errors", source, target, text=text)
+
+
+def remove(variables: Mapping[str, str], address: str, *options: str) -> None:
+    """Delete an object; with `--recursive`, all whose addresses begin so. Raises as `run`."""
+    run(variables, "s3", "rm", "--only-show-errors", address, *options)

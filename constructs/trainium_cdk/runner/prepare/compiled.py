@@ -1,0 +1,111 @@
+"""The compile cache in S3 (`--cache s3://...`): `prepare` reads it, and what runs beside a training writes it (`work.keep`).
+
+ADDRESS/neuronx-cc-VERSION has what the cache of a node has. PyTorch/XLA: folders neuronxcc-VERSION/MODULE_HASH, with `model.done` written last
+(optimum-neuron's public cache). TorchNeuron: files ab/cd/HASH.neff, each renamed when it is whole (its PersistentCacheBackend).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from .. import bucket
+from ..errors import Refused
+from .making import Here, NotFetched, remove, say
+
+LINK = "compiled"
+"""In a job's folder: leads to what was read."""
+_DONE = "model.done"
+_VERSION = "import importlib.metadata as m; print('neuronx-cc-' + m.version('neuronx-cc'))"
+
+
+def compiled(here: Here, uri: str) -> None:
+    """Read what other jobs have compiled. Without it, the job compiles.
+
+    Raises:
+        NotFetched: this is only a check.
+    """
+    if here.check:
+        raise NotFetched("compiled graphs")
+    version = compiler(here.python, here.variables)
+    place = here.trn / "neuron_cache" / ".s3" / f"{hashlib.sha256(uri.encode()).hexdigest()[:12]}-{version}"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for options in (("--exclude", f"*{_DONE}"), ("--exclude", "*", "--include", f"*{_DONE}")):
+            bucket.sync(here.variables, f"{uri}/{version}", str(place), "--size-only", *options)
+    except (bucket.Unreached, Refused, OSError) as e:
+        say(f"compiled graphs of {uri} could not be read, so the job compiles: {e}")
+        return
+    say(f"{sum(1 for _ in units(place))} compiled graphs in {uri}/{version}")
+    remove(here.job / LINK)
+    (here.job / LINK).symlink_to(place)
+
+
+def compiler(python: str, variables: Mapping[str, str]) -> str:
+    """The compiler of a Python, for example `neuronx-cc-2.21.18209.0`; `neuronx-cc-unknown` without one."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(
+            [python, "-c", _VERSION], env=dict(variables), capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0 and "/" not in done.stdout:
+            return done.stdout.strip()
+    return "neuronx-cc-unknown"
+
+
+def units(cache: Path) -> Iterator[Path]:
+    """What is compiled to its end in the cache of a node, or in such a place: folders of PyTorch/XLA, files of TorchNeuron."""
+    yield from (
+        one.parent for one in cache.glob(f"neuronxcc-*/MODULE_*/{_DONE}") if (one.parent / "model.neff").is_file()
+    )
+    yield from cache.glob("??/??/*.neff")
+
+
+def seed(job: Path, cache: Path) -> None:
+    """Link what was read into a node's cache, where that has none of it. What cannot be linked is compiled."""
+    place = job / LINK
+    for one in units(place) if place.is_dir() else ():
+        to = cache / one.relative_to(place)
+        with contextlib.suppress(OSError):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if one.is_file():
+                _link(str(one), str(to))
+            elif not (to / _DONE).exists():
+                part = Path(tempfile.mkdtemp(prefix=".trn-", dir=to.parent))
+                shutil.copytree(one, part / "one", copy_function=_link)
+                remove(to)
+                (part / "one").rename(to)
+                part.rmdir()
+
+
+def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -> None:
+    """Write what the nodes of a cache set have compiled, and is not among `sent`, to which it is added.
+
+    Raises:
+        Refused, bucket.Unreached: as of `bucket.run`.
+    """
+    nodes = [one for one in caches.iterdir() if one.is_dir()] if caches.is_dir() else []
+    new = {str(one.relative_to(node)): one for node in nodes for one in units(node)}
+    new = {name: one for name, one in new.items() if name not in sent}
+    if not new:
+        return
+    with tempfile.TemporaryDirectory(prefix="trn-compiled-") as folder:
+        for name, one in new.items():
+            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, name).symlink_to(one)
+        for options in (("--exclude", f"*{_DONE}"), ()):  # what says that a graph is whole comes last
+            bucket.sync(variables, folder, uri, "--size-only", *options)
+    sent |= new.keys()
+
+
+def _link(source: str, target: str) -> None:
+    """Link a file, or copy it: a file system allows so many links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,97 @@
+"""Going on from a checkpoint in S3 (`--resume-from s3://...`): one that `work.keep` has kept, or whatever is below an address."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import bucket
+from ..errors import Refused
+from ..kept import SUFFIX, Mark, stats
+from ..spec import Checkpoints, JobSpec, from_json
+from .checkpoints import DESCRIPTION, check_same, describe
+from .making import Failed, Here, check_room, remove, say
+
+FOLDER = "resumed.s3"
+"""In a job's folder: what is fetched."""
+
+
+def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
+    """Fetch from S3 the checkpoint that was kept last and is whole; where none was kept, all that is there. Returns the folder with it. What has
+    arrived is not fetched again by a second attempt.
+
+    Raises:
+        Refused: there is nothing, or this job cannot read it.
+        Failed: S3 refuses it, or does not answer.
+    """
+    source, place = made.source.rstrip("/"), here.job / FOLDER
+    try:
+        there = {
+            name: size for name, size in bucket.sizes(here.variables, source).items() if name[:1] in ("", "/", ".")
+        }
+        at, mark = _newest_kept(here, source, there)
+        files = mark.files if mark else {name: size for name, size in there.items() if name[:1] == "/"}
+        if mark and mark.kind != job.kind:
+            there_is = "".join(c for c in mark.kind if c.isascii() and c.isprintable())[:40]
+            raise Refused(
+                f"{source}{at} is a checkpoint of {there_is}, which {job.kind} does not read. Submit the same kind, or name another"
+            )
+        if not files:
+            raise Refused(f"{source} has no complete checkpoint. Check the bucket and the prefix, or wait for one")
+        to, size = place / Path(source + at).name if mark else place, sum(files.values())
+        place.mkdir(parents=True, exist_ok=True)
+        for one in place.iterdir() if mark else ():
+            if one != to:
+                remove(one)
+        if mark:
+            describe(mark.same, place)
+        elif f"/{DESCRIPTION}" in there:
+            bucket.copy(here.variables, f"{source}/{DESCRIPTION}", str(place / DESCRIPTION))
+        check_same(source, place, made)
+        say(f"fetching {source}{at}: {size} bytes{_transfer(here, source, made, size)}")
+        check_room(source + at, size, place)
+        if list(files) == [""]:
+            bucket.copy(here.variables, source + at, str(to))
+        else:
+            bucket.sync(here.variables, source + at, str(to), "--delete")
+    except bucket.Unreached as e:
+        raise Failed(f"{source} could not be read: {e}. Submit the job again, or let jobs read it") from None
+    if {name: size for name, (size, _) in stats(to).items()} != dict(files):
+        raise Failed(f"{source}{at} did not arrive whole. Submit the job again")
+    now = time.time()
+    for file in [to] if to.is_file() else to.rglob("*"):
+        os.utime(file, (now, now))  # of the times in S3, that of what was written last may be an earlier one
+    return place
+
+
+def _newest_kept(here: Here, source: str, there: Mapping[str, int]) -> tuple[str, Mark | None]:
+    """Find the checkpoint below an address that was kept last and is whole."""
+    marks = [name[: -len(SUFFIX)] for name in there if name.endswith(SUFFIX)]
+    for at in marks:
+        try:
+            mark = from_json(Mark, json.loads(bucket.copy(here.variables, source + at + SUFFIX, "-")), strict=False)
+        except (ValueError, RecursionError):
+            continue
+        if mark.files and all(there.get(at + name) == size for name, size in mark.files.items()):
+            return at, mark
+        say(f"{source}{at} is not whole: the one before it is used")
+    if marks:
+        raise Refused(f"{source} has no complete checkpoint. Wait for one, or name another address or job")
+    return "", None
+
+
+def _transfer(here: Here, source: str, made: Checkpoints, size: int) -> str:
+    """Describe what AWS charges for reading from another region's bucket; empty for this region's, or where that is not known."""
+    with contextlib.suppress(bucket.Unreached, ValueError, KeyError):
+        name = source[len("s3://") :].partition("/")[0]
+        region = json.loads(bucket.run(here.variables, "s3api", "head-bucket", "--bucket", name, "--output=json"))[
+            "BucketRegion"
+        ]
+        if region != here.variables.get("AWS_REGION", region):
+            usd = made.transfer.get(region)
+            return f" from {region}, for whose transfer AWS charges {'extra' if usd is None else f'about {usd * size / 1e9:.2f} USD'}"
+    return ""
