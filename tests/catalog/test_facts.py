@@ -209,6 +209,14 @@ def test_prices_of_services_have_a_description(region: str) -> None:
     assert all(name.endswith(("-hour", "-month", "-gb")) and price > 0 for name, price in prices.items())
 
 
+@pytest.mark.parametrize("name", sorted({name for prices in CATALOG.service_prices.values() for name in prices}))
+def test_each_region_has_a_price_of_a_service_or_is_listed_as_searched(name: str) -> None:
+    known = {region for region, prices in CATALOG.service_prices.items() if name in prices}
+    listed = {r for r in CATALOG.service_prices if any(entry.covers(name, r) for entry in CATALOG.unknown_prices)}
+    assert known | listed == CATALOG.service_prices.keys()
+    assert not known & listed
+
+
 def test_unknown_prices_are_not_guessed() -> None:
     assert CATALOG.price("trn2u.48xlarge", "ap-south-2") is None
     assert CATALOG.price("trn1.32xlarge", "us-east-1") == 21.5
