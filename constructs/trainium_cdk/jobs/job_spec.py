@@ -183,12 +183,13 @@ def _compiled(plan: Plan) -> str:
     return f"{to}/{plan.framework}/{plan.fleet.instance_type}" if to else ""
 
 
-def _transfer() -> dict[str, float]:
-    """USD for a gigabyte from each region to another one."""
+def _transfer(region: str) -> dict[str, float]:
+    """USD for a gigabyte from a bucket of each other region, through this region's NAT gateway: S3's endpoint in a VPC serves its own region alone."""
     from trainium_cdk.catalog import Catalog
 
-    known = Catalog.load()
-    return {region: usd for region in known.prices if (usd := known.price("transfer-gb", region))}
+    prices = Catalog.load().service_prices
+    gateway = prices.get(region, {}).get("nat-gateway-gb", 0.0)
+    return {one: of["transfer-gb"] + gateway for one, of in prices.items() if one != region and "transfer-gb" in of}
 
 
 def _checkpoints(name: str, plan: Plan, folder_of: Callable[[str], str]) -> Checkpoints | None:
@@ -199,7 +200,7 @@ def _checkpoints(name: str, plan: Plan, folder_of: Callable[[str], str]) -> Chec
     same = {"kind": plan.job.kind, **layout} if layout else {}
     source = _job(plan.job.resume_from or "", folder_of)
     keep = f"{plan.keep.rstrip('/')}/{name}" if plan.keep else ""
-    transfer = _transfer() if source.startswith("s3://") else {}
+    transfer = _transfer(plan.cluster.region) if source.startswith("s3://") else {}
     return replace(made, same=same, source=source, transfer=transfer, keep=keep, keeps=plan.job.keep_newest)
 
 

@@ -85,13 +85,14 @@ def _newest_kept(here: Here, source: str, there: Mapping[str, int]) -> tuple[str
 
 
 def _transfer(here: Here, source: str, made: Checkpoints, size: int) -> str:
-    """Describe what AWS charges for reading from another region's bucket; empty for this region's, or where that is not known."""
+    """Describe the cost of reading another region's bucket; empty for this region's, or where that is not known."""
     with contextlib.suppress(bucket.Unreached, ValueError, KeyError):
         name = source[len("s3://") :].partition("/")[0]
-        region = json.loads(bucket.run(here.variables, "s3api", "head-bucket", "--bucket", name, "--output=json"))[
-            "BucketRegion"
-        ]
+        words = ("s3api", "head-bucket", "--bucket", name, "--output=json")
+        region = json.loads(bucket.run(here.variables, *words))["BucketRegion"]
         if region != here.variables.get("AWS_REGION", region):
-            usd = made.transfer.get(region)
-            return f" from {region}, for whose transfer AWS charges {'extra' if usd is None else f'about {usd * size / 1e9:.2f} USD'}"
+            usd = (
+                f"about {made.transfer[region] * size / 1e9:.2f} USD" if region in made.transfer else "by the gigabyte"
+            )
+            return f". It is in {region}: AWS charges {usd} for the transfer and the NAT gateway"
     return ""
