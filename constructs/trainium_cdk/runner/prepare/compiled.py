@@ -100,7 +100,7 @@ def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -
             Path(folder, name).symlink_to(one)
         for options in (("--exclude", f"*{_DONE}"), ()):  # what says that a graph is whole comes last
             bucket.sync(variables, folder, uri, "--size-only", *options)
-    sent |= new.keys()
+    sent.update(new)
 
 
 def _link(source: str, target: str) -> None:
