@@ -76,7 +76,7 @@ def test_a_token_is_the_name_of_a_bucket() -> None:
 
 @pytest.mark.parametrize("address", ["mine/runs", "arn:aws:s3:::mine", "", Token.as_string({"Ref": "Address"})])
 def test_other_texts_are_refused(address: str) -> None:
-    with pytest.raises(ValueError, match=r"is no address in S3\. Fix: write s3://BUCKET/PREFIX$"):
+    with pytest.raises(ValueError, match=r"is not an address in S3\. Fix: write s3://BUCKET/PREFIX$"):
         address_statements("aws", ["s3://mine", address])
 
 
