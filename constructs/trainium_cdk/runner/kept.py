@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SUFFIX = ".trn-complete"
-"""After a checkpoint's address: that of its mark."""
+"""The address of a checkpoint's mark is that of the checkpoint, with this at its end."""
 
 
 @dataclass(frozen=True)
