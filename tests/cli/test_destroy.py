@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -70,9 +69,8 @@ def found(*checkpoints: Checkpoint, users: tuple[str, ...] = ()) -> FoundCheckpo
 
 AT = "--stack S --region us-east-1"
 ONE = "   only there: ft-1: checkpoint-300 (12.3 GB). To keep it: trn cp cluster:/efs/trn/jobs/ft-1/output"
-SLURM, KEEPS = (lambda: make_cluster()), (lambda: make_cluster(keep="s3://b/kept"))
-USERS = lambda: make_cluster(users="local", keep="s3://b/kept")  # noqa: E731
-TEAMS = lambda: make_eks(teams=(Team(namespace="speech"),))  # noqa: E731
+SLURM, KEEPS = make_cluster(), make_cluster(keep="s3://b/kept")
+USERS, TEAMS = make_cluster(users="local", keep="s3://b/kept"), make_eks(teams=(Team(namespace="speech"),))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +96,14 @@ TEAMS = lambda: make_eks(teams=(Team(namespace="speech"),))  # noqa: E731
     ],
 )  # fmt: skip
 def test_what_is_only_there(
-    cluster: Callable[[], ClusterOutputs],
+    cluster: ClusterOutputs,
     answers: dict[str, Any],
     lines: list[str],
     logged: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made = only_there(seen(answers, cluster(), monkeypatch), ON)
+    made = only_there(seen(answers, cluster, monkeypatch), ON)
     assert made == lines
     assert capsys.readouterr().err.startswith(logged)
     told = plan(SURVEY, "cancel", made)
@@ -116,14 +114,14 @@ def test_what_is_only_there(
 
 def test_ten_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [of(f"ft-{n}") for n in range(12)]
-    made = only_there(seen({"": found(*jobs, of("kept", to=""))}, SLURM(), monkeypatch), ON)
+    made = only_there(seen({"": found(*jobs, of("kept", to=""))}, SLURM, monkeypatch), ON)
     assert [line.split(": ")[1] for line in made[:-1]] == [f"ft-{n}" for n in range(10)]
     assert made[-1] == "   and 2 more"
-    assert len(only_there(seen({"": found(*jobs[:10])}, SLURM(), monkeypatch), ON)) == 10
+    assert len(only_there(seen({"": found(*jobs[:10])}, SLURM, monkeypatch), ON)) == 10
 
 
 def test_a_name_of_a_hostile_job_stays_in_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = Checkpoint("$(id)", "a\x1b[2J", 1, "/efs/x; rm -rf ~", "'$(id)`")
-    [line] = only_there(seen({"": found(evil)}, SLURM(), monkeypatch), ON)
+    [line] = only_there(seen({"": found(evil)}, SLURM, monkeypatch), ON)
     words = shlex.split(line.partition("To keep it: ")[2])
     assert words[:4] == ["trn", "cp", "cluster:/efs/x; rm -rf ~", "s3://BUCKET/'$(id)`"]

@@ -298,7 +298,6 @@ def unpacked(command: str) -> str:
     return gzip.decompress(base64.b64decode(command.partition("<<'EOF' || fail\n")[2].partition("\nEOF")[0])).decode()
 
 
-@pytest.mark.sweep
 def test_whose_checkpoints_a_deletion_loses(
     backend_of: As, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,7 @@ def test_the_newest_complete_one_of_each_kind(kind: str, cluster: Cluster) -> No
     """Until S3 has it as it is now."""
     made, make = MADE[kind]
     root = cluster.write(kind=kind, checkpoints=made)
-    assert found() == FoundCheckpoints()
+    assert found() == FoundCheckpoints(())
     place = root / made.folder / made.place
     newest = place / make(place)
     size = sum(size for size, _ in kept.stats(newest).values())
@@ -112,14 +112,22 @@ def test_an_array_has_those_of_each_member_and_the_newest_job_is_first(cluster: 
     ]
 
 
+def forge(root: Path, **changes: Any) -> None:
+    record = json.loads((root / "job.json").read_text())
+    (root / "job.json").write_text(json.dumps({**record, **changes}))
+    (root / "checkpoints/model.bin").rename(root / "moved")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda root: (root / "job.json").write_text("{"),
         lambda root: (root / "job.json").write_text("[" * 100_000),
         lambda root: (root / "job.json").write_text('{"version": 1, "id": "run-1", "kind": "x", "array": "x"}'),
+        lambda root: forge(root, checkpoints={"folder": "../run-2/checkpoints"}),
+        lambda root: forge(root, array="0-99999999999"),
         lambda root: (root / "job.json").unlink(),
-        lambda root: (root / "job.json").unlink() or os.mkfifo(root / "job.json"),
+        lambda root: (root / "job.json").rename(root / "state/x") and os.mkfifo(root / "job.json"),  # type: ignore[func-returns-value]
     ],
 )
 def test_a_damaged_job_hides_no_other_one(damage: Callable[[Path], Any], cluster: Cluster) -> None:

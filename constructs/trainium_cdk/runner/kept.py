@@ -38,5 +38,5 @@ def stats(checkpoint: Path) -> dict[str, tuple[int, int]]:
 
 
 def content(stats: Mapping[str, tuple[int, int]]) -> str:
-    """What tells a checkpoint's content from that of another one of its name."""
+    """A word for the content of a checkpoint, by its `stats`: another content has another word."""
     return hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:16]

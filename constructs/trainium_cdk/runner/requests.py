@@ -410,7 +410,7 @@ class Checkpoint(NamedTuple):
 class FoundCheckpoints:
     """Checkpoints, the newest job's first; and the users that have their own folder, where this is not one of them."""
 
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[Checkpoint, ...]
     users: tuple[str, ...] = ()
 
 

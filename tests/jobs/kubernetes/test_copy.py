@@ -49,8 +49,10 @@ def test_a_deletion_names_what_is_only_there_and_its_advice_keeps_it(
 ) -> None:
     """Also of a job that Kubernetes has forgotten, whose files are there."""
     program = b'echo "$TRN_JOB_ID" > "$TRN_CHECKPOINTS/model.bin"'
-    ids = [copying.submit(script(program, nodes=1, image="registry.example/train:1"), token).id for token in "ab"]
-    assert all(copying.wait(id, 120).ok for id in ids)
+    ids = []
+    for token in ("first", "second"):
+        ids.append(copying.submit(script(program, nodes=1, image="registry.example/train:1"), token).id)
+        assert copying.wait(ids[-1], 120).ok
     running.kubernetes.api().delete(path_of(names.JOBSET, "JobSet", ids[0], namespace="training"))
     with bucket(local_aws, "trn-copies-own-of-deleted") as own:
         copying.cluster = copying.cluster.model_copy(update={"keep": f"s3://{own}/kept"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ from ..spec import SpecError
 from ..work import keep
 from . import jobs
 from .people import owner_of
+from .status import checkpoints_in
 
 
 def list_checkpoints(cluster: Cluster, _: ListCheckpoints) -> FoundCheckpoints:
@@ -28,13 +30,12 @@ def list_checkpoints(cluster: Cluster, _: ListCheckpoints) -> FoundCheckpoints:
 def _of_job(cluster: Cluster, id: str) -> Iterator[Checkpoint]:
     with contextlib.suppress(SpecError, RecursionError, ValueError, OSError):  # damaged, or deleted meanwhile
         job = layout.read_job(cluster.jobs / id)
-        for index in map(str, arrays.indices(job.array)) if job.array else [""]:
-            own, made = cluster.jobs / id / index, job.checkpoints
-            found = checkpoints.latest(made, own / made.folder / made.place) if made else None
-            if made and found:
+        made, is_array = job.checkpoints, re.fullmatch(arrays.PATTERN, job.array)
+        for index in map(str, arrays.indices(job.array)) if is_array else [""]:
+            own, name = cluster.jobs / id / index, "/".join(filter(None, (id, index)))
+            path = made and checkpoints_in(f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}", made.folder)
+            if made and path and (found := checkpoints.latest(made, own / made.folder / made.place)):
                 record, stats = records.read(keep.Record, own / keep.FILE) or keep.Record(), kept.stats(found)
                 has = found.name in record.complete and record.begun.get(found.name) == kept.content(stats)
-                name = "/".join(filter(None, (id, index)))
                 to = "" if has else f"{name}/copied" if record.begun else name
-                path = f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}/{made.folder}"
                 yield Checkpoint(name, found.name, sum(size for size, _ in stats.values()), path, to)
