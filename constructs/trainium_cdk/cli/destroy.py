@@ -70,7 +70,7 @@ def destroy(
     me = user(Target(user=os.environ.get("TRN_CLUSTER_USER") or remembered(ctx, "user", stack)))
     busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs, me)
     on = Target(found.owner.stack, region, implied=frozenset())
-    with working("looking for checkpoints"):
+    with working("looking for checkpoints (--jobs ignore does not)"):
         copies = only_there(busy.backend, on) if busy.backend and found.file_systems else ()
     for line in (*plan(found, jobs, copies), *lines(busy.jobs)):
         log(line)

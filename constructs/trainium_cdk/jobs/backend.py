@@ -240,7 +240,7 @@ class Backend(ABC):
 
     def checkpoints(self) -> requests.FoundCheckpoints:
         """The newest checkpoint of each of the newest 1,000 jobs, and whether S3 has it; and the cluster's users, where all jobs are not one's own."""
-        found: requests.FoundCheckpoints = self.ask(requests.ListCheckpoints())
+        found: requests.FoundCheckpoints = self.ask(requests.ListCheckpoints(), seconds=120)
         return found
 
     @abstractmethod
