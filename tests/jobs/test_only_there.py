@@ -96,3 +96,4 @@ def test_the_advice_of_a_deletion_keeps_a_checkpoint_and_a_job_continues_from_it
         later = train(resume_from=f"s3://{OWN}/kept/{to}", keep="no")
         assert (shared / later / "seen").read_text() == ("has step-1\n" if id == lost else "has step-1 step-2\n")
         shutil.rmtree(shared / later)
+    assert "; 2 complete already, 0 bytes left" in told("cp", f"{lost}:checkpoints", f"s3://{OWN}/kept/{lost}")

@@ -66,5 +66,8 @@ def test_a_deletion_names_what_is_only_there_and_its_advice_keeps_it(
             assert f"only there: {id}: model.bin ({len(id) + 1} bytes). To keep it: trn cp cluster:" in line
             app(shlex.split(line.partition("To keep it: trn ")[2]), standalone_mode=False)
             assert f"s3://{own}/kept/{id}/ is complete" in capsys.readouterr().err
+            if id == ids[1]:
+                app(["cp", f"{id}:checkpoints", f"s3://{own}/kept/{id}"], standalone_mode=False)
+                assert "1 complete already, 0 bytes left" in capsys.readouterr().err
             key = f"kept/{id}/model.bin"
             assert local_aws.client("s3").get_object(Bucket=own, Key=key)["Body"].read().decode() == f"{id}\n"
