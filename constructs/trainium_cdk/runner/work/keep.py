@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import secrets
@@ -167,7 +166,7 @@ class Keeper:
             self._check_forms(place)
             return
         before = kept.stats(found)
-        content = hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]
+        content = kept.content(before)
         name, to, known = found.name, f"{self._to}/{found.name}", self._record
         if name in known.complete and known.begun.get(name) == content:
             return
