@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SUFFIX = ".trn-complete"
-"""The address of a checkpoint's mark is that of the checkpoint, with this at its end."""
+"""The end of a mark's address, after the checkpoint's own."""
 
 
 @dataclass(frozen=True)
