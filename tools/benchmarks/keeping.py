@@ -1,4 +1,4 @@
-"""What copying a checkpoint to S3 costs the training next to it: its step, and memory. The S3 of the local AWS has a core of its own; a node has others."""
+"""What copying a checkpoint to S3 costs the training near it: its step, and memory. The S3 of the local AWS runs on another core than the training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(sum(times) / len(times))
 
 
 def measure(folder: Path) -> Iterator[tuple[str, float, float]]:
-    """A checkpoint of 512 MiB, again and again, as long as the training runs; its mean step, to that of rounds without."""
+    """A checkpoint of 512 MiB, again and again, as long as the training runs; its mean step, to the mean step of rounds without."""
     with LocalAws.start() as aws:
         os.sched_setaffinity(aws.pid, {1})
         aws.client("s3").create_bucket(Bucket="kept")
