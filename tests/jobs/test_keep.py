@@ -32,13 +32,18 @@ class Site:
     """A cluster.
 
     Attributes:
-        submit: sends a job, whose checkpoints are looked at often.
         shared: its /efs.
     """
 
     backend: Any
     shared: Path
-    submit: Callable[[BertLarge, str], str]
+
+    def submit(self, job: BertLarge, token: str) -> str:
+        """Send a job, whose checkpoints are looked at often."""
+        made = self.backend.render(job, token)
+        spec = dataclasses.replace(made.spec, health=HealthRules(every=0.4))
+        [sent] = self.backend.send(dataclasses.replace(made, spec=spec))
+        return str(sent.id)
 
     def log(self, id: str, stage: str = "train") -> str:
         return b"".join(chunk.data for chunk in self.backend.logs(id, stage=stage)).decode()
@@ -59,12 +64,7 @@ class Site:
         return (self.shared / "trn/jobs" / id / f"output/ckpt_{step}.pt").read_bytes()
 
 
-def often(made: Any) -> Any:
-    """A job that was rendered, whose checkpoints are looked at often."""
-    return dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=HealthRules(every=0.4)))
-
-
-def killed(site: Site, kill: Callable[[str], None]) -> tuple[str, bytes]:
+def killed(site: Site, kill: Callable[[str], Any]) -> tuple[str, bytes]:
     """Kill a training whose checkpoint is in S3. Returns its address there, and the last checkpoint of the same training that nobody disturbs."""
     id = site.submit(HELD, "killed")
     assert until(lambda: "kept: ckpt_20.pt in" in site.log(id)), (site.backend.status(id), site.log(id))
@@ -109,11 +109,11 @@ def s3(local_aws: LocalAws) -> Any:
 def site_of(slurm: LocalSlurm) -> Site:
     cluster = make_cluster(fleet(nodes=4), keep=KEEP, cache=CACHE)
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))
-    shared = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs"
-    return Site(backend, shared, lambda job, token: backend.send(often(backend.render(job, token)))[0].id)
+    return Site(backend, Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs")
 
 
-def test_a_killed_training_continues_on_another_cluster(s3: Any, local_aws: LocalAws, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("s3")
+def test_a_killed_training_continues_on_another_cluster(local_aws: LocalAws, tmp_path: Path) -> None:
     need_slurm()
 
     def kill(id: str) -> None:
