@@ -15,10 +15,14 @@ from trainium_cdk import settings
 
 HERE = f"{REGION}:{ACCOUNT}"
 FILES, LOGS = "arn:aws:s3:::files", "arn:aws:s3:::filesaccesslogs"
+KEPT = {"jobs": {"keep": "s3://kept/runs/bert", "cache": "s3://graphs"}}
 NAMES = {
     "here": HERE,
     "account": ACCOUNT,
     "files": FILES,
+    "kept": "arn:aws:s3:::kept",
+    "graphs": "arn:aws:s3:::graphs",
+    "key": "arn:aws:kms:eu-west-1:444455556666:key/0",
     "logs": LOGS,
     "entry": KEY_OF_ENTRY,
     "job_role": f"arn:aws:iam::{ACCOUNT}:role/ClusterJobRole",
@@ -60,13 +64,15 @@ def rows(stack: str) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def slurm() -> Principals:
-    env = settings.validate({"pcluster": {"login_nodes": {}, "head": {"ssh": {"from_cidrs": ["203.0.113.0/24"]}}}})
+    env = settings.validate(
+        {"pcluster": {"login_nodes": {}, "head": {"ssh": {"from_cidrs": ["203.0.113.0/24"]}}}, **KEPT}
+    )
     return of(synthesis.SLURM.template_of(env).to_json())
 
 
 @pytest.fixture(scope="module")
 def eks() -> Principals:
-    return of(synthesis.EKS.document("default"))
+    return of(synthesis.EKS.template_of(settings.validate({"eks": {}, **KEPT})).to_json())
 
 
 def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:

@@ -41,7 +41,7 @@ def everywhere(made: Any, *words: str) -> dict[str, Refused | No]:
 
 
 def on_nodes(arn: str, message: str) -> dict[str, Refused | No]:
-    why = No("jobs have a role of their own, which only eks.data_buckets widens", ("node_policies",))
+    why = No("jobs have a role of their own, which only eks.data_buckets and jobs widen", ("node_policies",))
     return {"slurm": nodes("pcluster", arn, message), "pcs": nodes("pcs", arn, message), "eks": why}
 
 

@@ -123,7 +123,8 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setenv(variable, "hf_x")
     for folder in ("my-project", "examples"):
         Path(folder).mkdir()
-        Path(folder, "notebook.sh").write_text("1\n")
+        for name in ("notebook.sh", "serve.sh"):
+            Path(folder, name).write_text("1\n")
     for name in (
         "train.py",
         "train.sh",

@@ -66,12 +66,13 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     )
     linked = Fsx(s3_links=(DataRepository(uri=bucket.s3_url_for_object()),))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
-    trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
+    slurm = trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given)
+    trn.TrnObservability(stack, "Seen", cluster=slurm)
     trn.TrnJobNotices(
         stack, "Notices", log_group=logs.LogGroup(stack, "Lines"), topic=sns.Topic(stack, "Topic", enforce_ssl=True)
     )
     trn.TrnPclusterProvider(stack, "Provider")
-    trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
+    pcs = trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
     client = ec2.SecurityGroup(stack, "Client", vpc=vpc, description="Of the app")
     storage.connections.allow_default_port_from(client)
 
@@ -91,6 +92,8 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         cluster=theirs, nodegroup_name="theirs", nodes=trn.settings.NodeGroup(name="theirs")
     )
     training = trn.TrnEks(stack, "Training", cluster=ours, storage=storage, bucket=bucket, outputs=False)
+    for jobs in (slurm, pcs, training.plugins):
+        jobs.grant_addresses("s3://mine/runs", f"s3://{bucket.bucket_name}/graphs/")
     training.grant_submit(iam.Role(stack, "Person", assumed_by=iam.AccountRootPrincipal()))
     training.grant_submit(iam.Role(stack, "Member", assumed_by=iam.AccountRootPrincipal()), team="speech")
     trn.TrnScaler(stack, "TheirScaler", cluster=theirs, node_groups=[their], plugins=training.plugins)

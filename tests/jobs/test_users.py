@@ -24,6 +24,8 @@ from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import head_node, need
 from trainium_cdk import outputs, settings
+from trainium_cdk.cli.destroy import only_there
+from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import (
     BertLarge,
     Finetune,
@@ -294,6 +296,31 @@ def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalS
 def unpacked(command: str) -> str:
     """The script in the text of a Run Command."""
     return gzip.decompress(base64.b64decode(command.partition("<<'EOF' || fail\n")[2].partition("\nEOF")[0])).decode()
+
+
+def test_whose_checkpoints_a_deletion_loses(
+    backend_of: As, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of each user, as far as the caller may read them; two users may have one id."""
+    image, body = backend_of("trn-jobs"), 'echo 1 > "$TRN_CHECKPOINTS/model.bin"'
+    for name in ("trn-jobs", "alice", "bob"):
+        backend = backend_of(name)
+        assert backend.wait(backend.submit(script(body, nodes=1), "lost").id, 60).ok
+
+    def connect(*, cluster: Any) -> SlurmBackend:
+        if cluster.job_user == "bob":
+            raise TransportError("you may not be bob")
+        return backend_of(cluster.job_user)
+
+    monkeypatch.setattr("trainium_cdk.jobs.connection.connect", connect)
+    lines = [line for line in only_there(image, Target("S", implied=frozenset())) if "-lost" in line]
+    id = lines[0].split(": ")[1]
+    assert lines == [
+        f"   only there: {id}: model.bin (2 bytes). To keep it: trn cp cluster:/efs/{folder}/jobs/{id}/checkpoints "
+        f"s3://BUCKET/{who}{id} --stack S{user}"
+        for folder, who, user in (("trn", "", ""), ("trn-users/alice", "alice/", " --user alice"))
+    ]
+    assert capsys.readouterr().err.splitlines() == ["checkpoints of bob could not be listed: you may not be bob"]
 
 
 @pytest.mark.sweep

@@ -27,6 +27,7 @@ MUCH = {
     "storage": {"efs": {}, "fsx": {}},
     "encryption": "customer-key",
     "account": "111122223333",
+    "jobs": {key: f"s3://{key}{'b' * 58}/{'p' * (255 - 69)}"[:255] for key in ("keep", "cache")},
 }
 TAGS = {f"tag-{i}": "x" * 200 for i in range(39)}
 SHORT_TAGS = dict.fromkeys(TAGS, "x" * 15)

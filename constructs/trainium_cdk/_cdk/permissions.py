@@ -92,7 +92,7 @@ def address_statements(partition: str, addresses: Sequence[str]) -> list[iam.Pol
     objects: dict[str, str] = {}
     for address in addresses:
         if not address.startswith("s3://"):
-            raise ValueError(f"{address} is no address in S3. Fix: write s3://BUCKET/PREFIX")
+            raise ValueError(f"{address} is not an address in S3. Fix: write s3://BUCKET/PREFIX")
         bucket, _, prefix = address.removeprefix("s3://").rstrip("/").partition("/")
         arn, below = f"arn:{partition}:s3:::{bucket}", f"{prefix}/*" if prefix else "*"
         only = {"StringLike": {"s3:prefix": [prefix, below]}} if prefix else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -17,6 +17,7 @@ from trainium_cdk.cli.options import (
     EnvFile,
     Region,
     Target,
+    at,
     described,
     name_in_account,
     remembered,
@@ -24,8 +25,10 @@ from trainium_cdk.cli.options import (
     user,
 )
 from trainium_cdk.cli.output import log, status_when_interrupted
+from trainium_cdk.cli.progress import size
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import JobError, OutputsError, TrnError
+from trainium_cdk.jobs.quote import printed
 from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
@@ -66,7 +69,10 @@ def destroy(
         raise _nothing_there(stack, client("cloudformation").meta.region_name)
     me = user(Target(user=os.environ.get("TRN_CLUSTER_USER") or remembered(ctx, "user", stack)))
     busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs, me)
-    for line in (*plan(found, jobs), *lines(busy.jobs)):
+    on = Target(found.owner.stack, region, implied=frozenset())
+    with working("looking for checkpoints (--jobs ignore does not)"):
+        copies = only_there(busy.backend, on) if busy.backend and found.file_systems else ()
+    for line in (*plan(found, jobs, copies), *lines(busy.jobs)):
         log(line)
     if dry_run:
         for line in _leftovers(found, client):
@@ -124,7 +130,7 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
         if fate == "wait":
             raise
         if owner.cluster or not isinstance(e, OutputsError):
-            log(f"the jobs could not be listed, and end with the cluster: {e}")
+            log(f"the jobs and their checkpoints could not be listed, and end with the cluster: {e}")
         return Busy(unknown=isinstance(e, JobError))
 
 
@@ -149,6 +155,28 @@ def used(backend: Backend, me: str, *, waits: bool = False, unlisted: str = "cou
             busy.unknown = True
             log(f"jobs of team {team} {unlisted}: {e}")
     return busy
+
+
+def only_there(backend: Backend, on: Target) -> list[str]:
+    """Name the newest checkpoints that S3 does not have, as lines of text, with the command that copies each: of all teams and users whose files
+    the caller may read. Empty if no job has any. `on`: the cluster, as commands name it."""
+    from trainium_cdk.jobs.connection import connect
+
+    views, every = [on, *(replace(on, team=name) for name in backend.cluster.of_teams())], []
+    for view in views:
+        try:
+            found = (backend if view == on else connect(cluster=view.of_team(backend.cluster))).checkpoints()
+            every += [(view, one) for one in found.checkpoints]
+            views += [replace(on, user=name) for name in found.users]
+        except TrnError as e:
+            log(f"checkpoints of {view.team or view.user or view.stack} could not be listed: {e}")
+    lost, made = [(view, one) for view, one in every if one.to], list[str]()
+    for view, one in lost[:10]:
+        to = "/".join(filter(None, (backend.cluster.keep or "s3://BUCKET", view.team or view.user, one.to)))
+        command = printed("trn", "cp", f"cluster:{one.path}", to) + at(view)
+        made.append(f"   only there: {one.id}: {one.name} ({size(one.size)}). To keep it: {command}")
+    made += [f"   and {len(lost) - 10} more"] if len(lost) > 10 else []
+    return made or [f"   the newest checkpoints of {counted(len(every), 'job')} are in S3"] * bool(every)
 
 
 def _nothing_there(stack: str, region: str) -> TrnError:
@@ -203,8 +231,8 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> 
         raise typer.Exit(1)
 
 
-def plan(survey: Survey, fate: str) -> list[str]:
-    """The plan as lines of text."""
+def plan(survey: Survey, fate: str, checkpoints: Sequence[str] = ()) -> list[str]:
+    """The plan as lines of text. `checkpoints`: as of `only_there`."""
     from trainium_cdk.operations.teardown.traces import TRACES
 
     owner = survey.owner
@@ -213,8 +241,9 @@ def plan(survey: Survey, fate: str) -> list[str]:
     else:
         lines = [f"{number}. {step}" for number, step in enumerate(_steps(survey, fate), 1)]
         if survey.file_systems:
-            copy = "To keep some, copy them first, for example: trn cp latest:output model"
-            lines.append(f"   with them, all files on {', '.join(survey.file_systems)} are deleted. {copy}")
+            copy = "" if checkpoints else ". To keep some, copy them first, for example: trn cp latest:output model"
+            lines.append(f"   with them, all files on {', '.join(survey.file_systems)} are deleted{copy}")
+            lines += checkpoints
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in survey.kept)
     if owner.engine and (shared := TRACES[owner.engine].shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")

@@ -238,6 +238,11 @@ class Backend(ABC):
             TransportError: the cluster cannot be reached.
         """
 
+    def checkpoints(self) -> requests.FoundCheckpoints:
+        """The newest checkpoint of each of the newest 1,000 jobs, and whether S3 has it; and the cluster's users, where all jobs are not one's own."""
+        found: requests.FoundCheckpoints = self.ask(requests.ListCheckpoints(), seconds=120)
+        return found
+
     @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
         """The cluster's nodes, also those that are powered down."""

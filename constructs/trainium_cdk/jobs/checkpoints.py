@@ -1,5 +1,4 @@
-"""Going on from the checkpoints of another job (`--resume-from`), and addresses in S3 that outlive a cluster (`--keep`, `--cache`), on every
-engine. Pure.
+"""Going on from the checkpoints of another job (`--resume-from`), on every engine. Pure.
 
 The newest complete checkpoint is copied by the stage `prepare`, so that no Trainium node waits for it, into the directory where the kind's own program
 looks for its checkpoints after a restart. The directory that it comes from is only read.
@@ -42,24 +41,6 @@ def check(plan: Plan) -> None:
         raise JobError(
             f"{name} is given as --after and as --resume-from. Submit this job when {name} has ended, without --after"
         )
-
-
-def check_addresses(plan: Plan) -> None:
-    """Check that jobs may write to the addresses in S3 that a job names: its stack's template gives that right, and IAM denies what nothing allows.
-
-    Raises:
-        JobError: they may not, or it writes no checkpoints.
-    """
-    job, cluster = plan.job, plan.cluster
-    if job.keep and job.keep != "no" and job.CHECKPOINTS is None:
-        raise JobError(f"keep is {job.keep}, but {job.kind} writes no checkpoints. Remove --keep")
-    for name, given, allowed in (("keep", plan.keep, cluster.keep), ("cache", plan.shared_cache, cluster.cache)):
-        if given and not f"{given.rstrip('/')}/".startswith(f"{allowed or None}/"):
-            where = f"below {allowed}" if allowed else "to no bucket of yours"
-            raise JobError(
-                f"{name} is {given}, but jobs of {cluster.stack} may write {where}. Write jobs: {{{name}: {given}}} in the environment "
-                f"file, and deploy; or give another --{name}"
-            )
 
 
 def problem(plan: Plan, record: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     )
     if job.resume_from:
         checkpoints.check(made)
-    checkpoints.check_addresses(made)
+    _may_write(made)
     return replace(made, notes=(*made.notes, *(job.check(made) or ())))
 
 
@@ -86,6 +86,20 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
         reason = f"lnc is {job.lnc}, a number of NeuronCores. Remove --lnc, or use another queue"
     if reason:
         raise JobError(f"queue {cpu.queue} has {cpu.instance_type} nodes, without Trainium, but {reason}")
+
+
+def _may_write(plan: Plan) -> None:
+    """Check that jobs may write to the addresses in S3 that a job names: its stack's template gives that right, and IAM denies what nothing allows."""
+    job, cluster = plan.job, plan.cluster
+    if job.keep and job.keep != "no" and job.CHECKPOINTS is None:
+        raise JobError(f"keep is {job.keep}, but {job.kind} writes no checkpoints. Remove --keep")
+    for name, given, allowed in (("keep", plan.keep, cluster.keep), ("cache", plan.shared_cache, cluster.cache)):
+        if given and not f"{given.rstrip('/')}/".startswith(f"{allowed or None}/"):
+            where = f"below {allowed}" if allowed else "to no bucket of yours"
+            raise JobError(
+                f"{name} is {given}, but jobs of {cluster.stack} may write {where}. Write jobs: {{{name}: {given}}} in the environment "
+                f"file, and deploy; or give another --{name}"
+            )
 
 
 def obstacle(kind: type[Job], cluster: Cluster) -> str:

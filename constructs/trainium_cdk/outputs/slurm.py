@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, block_of, export
 from trainium_cdk.runner.head.nodes import hostnames
+from trainium_cdk.runner.requests import PEOPLE as PEOPLE
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import CpuQueue, Environment
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 _USER = re.compile(r"(?!root$)[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 JOBS_USER = "trn-jobs"
 """Account on all nodes that runs the jobs of no user in particular: without password, sudo and any login."""
-PEOPLE = "trn-users"
-"""Folder on the shared file system: each user has its own folder in it."""
 
 
 class SlurmCluster(ClusterOutputs):

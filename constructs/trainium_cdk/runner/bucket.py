@@ -47,7 +47,7 @@ def sizes(variables: Mapping[str, str], address: str) -> dict[str, int]:
 
 
 def sync(variables: Mapping[str, str], source: str, target: str, *options: str) -> None:
-    """Copy what differs from one folder to another one, of which one is an address. Raises as `run`."""
+    """Copy what differs from one folder to another one. Either is an address. Raises as `run`."""
     words = (source.rstrip("/") + "/", target.rstrip("/") + "/", "--only-show-errors", "--no-progress", *options)
     run(variables, "s3", "sync", *words)
 

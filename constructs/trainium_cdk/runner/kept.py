@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SUFFIX = ".trn-complete"
-"""After a checkpoint's address: that of its mark."""
+"""The end of a mark's address, after the checkpoint's own."""
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,8 @@ def stats(checkpoint: Path) -> dict[str, tuple[int, int]]:
     files = [checkpoint] if checkpoint.is_file() else [one for one in checkpoint.rglob("*") if one.is_file()]
     seen = {str(one)[len(str(checkpoint)) :]: one.stat() for one in files}
     return {name: (one.st_size, one.st_mtime_ns) for name, one in sorted(seen.items())}
+
+
+def content(stats: Mapping[str, tuple[int, int]]) -> str:
+    """A word for the content of a checkpoint, by its `stats`: another content has another word."""
+    return hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:16]

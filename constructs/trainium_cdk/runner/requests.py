@@ -55,6 +55,8 @@ class Cluster:
 
 
 _Text = Annotated[str, Bound("text of 1 to 10,000 characters", lambda text: 0 < len(text) <= 10_000)]
+PEOPLE = "trn-users"
+"""Folder on the shared file system: each user has its own folder in it."""
 _Port = Annotated[int, Bound("port", range(1, 65536).__contains__)]
 
 
@@ -388,6 +390,30 @@ class SentFile:
     etags: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ListCheckpoints:
+    """The newest checkpoint of each of the newest 1,000 jobs. Answer: `FoundCheckpoints`."""
+
+
+class Checkpoint(NamedTuple):
+    """A job's newest complete checkpoint; where nothing says what is complete, the newest entry of its `path`, the folder of all. `id`: also
+    `ARRAY/INDEX`. `to`: where in a bucket a copy of the folder does not mix with what `--keep` has copied; empty: S3 has the checkpoint."""
+
+    id: _Text
+    name: _Text
+    size: Count
+    path: _Text
+    to: str
+
+
+@dataclass(frozen=True)
+class FoundCheckpoints:
+    """Checkpoints, the newest job's first; and the users that have their own folder, where this is not one of them."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    users: tuple[str, ...] = ()
+
+
 OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "list": (ListJobs, tuple[JobStatus, ...], "head.answers.list_jobs"),
     "status": (Status, JobStatus, "head.answers.status"),
@@ -398,6 +424,7 @@ OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "settings": (JobSettings, Mapping[str, Any], "head.answers.settings"),
     "active": (Active, tuple[JobStatus, ...], "head.answers.active"),
     "others": (Others, tuple[Foreign, ...], "head.nodes.others"),
+    "checkpoints": (ListCheckpoints, FoundCheckpoints, "head.newest.list_checkpoints"),
     "nodes": (ListNodes, tuple[Node, ...], "head.nodes.list_nodes"),
     "start tensorboard": (StartBoard, StartedBoard, "work.board.start"),
     "stop tensorboard": (StopBoard, None, "work.board.stop"),

@@ -35,6 +35,7 @@ network:
 FOREIGN = "network: {peerings: [{vpc_id: vpc-0123456789abcdef1, cidr: 10.9.0.0/16, account: '444455556666', accepter_role: 'arn:aws:iam::444455556666:role/x'}]}"
 LINKED = "storage: {fsx: {s3_links: [{uri: 's3://speech/train'}]}}"
 BUCKET = "eks: {data_buckets: [speech]}"
+KEPT = "jobs: {keep: s3://speech/runs, cache: s3://graphs}\n"
 EFS = EXISTING + "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}"
 FSX = EXISTING + "storage: {fsx: {existing: {id: fs-0123456789abcdef1, mount_name: abcd}}}"
 
@@ -163,6 +164,14 @@ TABLE = [
     Case("buckets", LINKED, {"speech": "denied"}, [("warning", "could not be checked: needs s3:ListBucket, or the bucket belongs to another account")]),
     Case("buckets", LINKED, {"speech": "us-west-2"}, [("error", "FSx cannot link it")]),
     Case("buckets", BUCKET, {"speech": "us-west-2"}, [("warning", "AWS charges for the data transfer")], "eks"),
+    *(
+        Case("buckets", KEPT, {"speech": "us-west-2", "graphs": "none"},
+             [("warning", "bucket speech", "AWS charges for the data transfer"), ("error", "bucket graphs", "does not exist")], engine)
+        for engine in ("slurm", "eks", "pcs")
+    ),
+    Case("buckets", KEPT + "network: {nat: none}", {"speech": "us-west-2", "graphs": "us-east-1"},
+         [("warning", "VPC endpoints lead to S3 of their own region alone"), ("ok", "bucket graphs")]),
+    Case("buckets", KEPT + LINKED, {"speech": "us-west-2", "graphs": "us-east-1"}, [("error", "FSx cannot link it"), ("ok",)]),
     Case("efs", EFS, {AT_EFS: NFS}, [("ok", "the nodes can mount it")]),
     Case("efs", EFS, {AT_EFS: None}, [("error", "it does not exist in us-east-1", "[environment.yaml:7]")]),
     Case("efs", EFS, {AT_EFS: replace(NFS, zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),

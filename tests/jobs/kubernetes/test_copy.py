@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox import LocalAws
-from tests.jobs.kubernetes.conftest import Running
+from sandbox.kubernetes.api import path_of
+from tests.jobs.kubernetes.conftest import Running, script
 from tests.jobs.test_copy import bucket, there_and_back, to_and_from_a_bucket
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.cli import copy as command
+from trainium_cdk.cli.app import app
+from trainium_cdk.cli.destroy import only_there
+from trainium_cdk.cli.options import Target
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, names
 
 
 @pytest.fixture
@@ -32,3 +38,36 @@ def test_to_and_from_a_bucket(
 ) -> None:
     with bucket(local_aws, "trn-copies-own-of-pods") as own:
         to_and_from_a_bucket(copying, local_aws, running.shared, monkeypatch, own)
+
+
+def test_a_deletion_names_what_is_only_there_and_its_advice_keeps_it(
+    copying: KubernetesBackend,
+    running: Running,
+    local_aws: LocalAws,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also of a job that Kubernetes has forgotten, whose files are there."""
+    program = b'echo "$TRN_JOB_ID" > "$TRN_CHECKPOINTS/model.bin"'
+    ids = []
+    for token in ("first", "second"):
+        ids.append(copying.submit(script(program, nodes=1, image="registry.example/train:1"), token).id)
+        assert copying.wait(ids[-1], 120).ok
+    running.kubernetes.api().delete(path_of(names.JOBSET, "JobSet", ids[0], namespace="training"))
+    with bucket(local_aws, "trn-copies-own-of-deleted") as own:
+        copying.cluster = copying.cluster.model_copy(update={"keep": f"s3://{own}/kept"})
+        lines = [
+            line for line in only_there(copying, Target("S", implied=frozenset())) if any(id in line for id in ids)
+        ]
+        assert len(lines) == 2
+        monkeypatch.setattr(command, "backend", lambda _: copying)
+        for id in ids:
+            [line] = (line for line in lines if id in line)
+            assert f"only there: {id}: model.bin ({len(id) + 1} bytes). To keep it: trn cp cluster:" in line
+            app(shlex.split(line.partition("To keep it: trn ")[2]), standalone_mode=False)
+            assert f"s3://{own}/kept/{id}/ is complete" in capsys.readouterr().err
+            if id == ids[1]:
+                app(["cp", f"{id}:checkpoints", f"s3://{own}/kept/{id}"], standalone_mode=False)
+                assert "1 complete already, 0 bytes left" in capsys.readouterr().err
+            key = f"kept/{id}/model.bin"
+            assert local_aws.client("s3").get_object(Bucket=own, Key=key)["Body"].read().decode() == f"{id}\n"

@@ -112,6 +112,8 @@ def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:
     assert dry.returncode == 0
     assert f"delete stack {STACK} with 9 resources" in dry.stderr
     assert f"log group /aws/eks/{STACK}-eks/cluster: it is the log of the control plane" in dry.stderr
+    assert "the jobs and their checkpoints could not be listed, and end with the cluster: " in dry.stderr
+    assert f"all files on {ours['Files']} are deleted. To keep some, copy them first" in dry.stderr
     assert other not in dry.stderr
     assert account.there().keys() == with_theirs.keys()
 

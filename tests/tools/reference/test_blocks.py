@@ -41,7 +41,7 @@ PAGES = [
 ]
 TUTORIALS = ROOT / "docs/start/tutorials.md"
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
-OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx", "uv", "uvx", "exit"}  # fmt: skip
+OF_THE_SHELL = {"curl", "source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx", "uv", "uvx", "exit"}  # fmt: skip
 """Programs that are not ours, or that are there where the page says so."""
 WITHOUT_AWS = ("cost", "check --offline", "submit --list", "show schema")
 

@@ -95,14 +95,14 @@ def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
 
-def newest(cluster: Cluster, limit: int) -> list[str]:
-    """The ids of the newest jobs, newest first."""
+def newest(cluster: Cluster, limit: int, record: str = "submitted.json") -> list[str]:
+    """The ids of the newest jobs, newest first, by this file in their folders."""
     found: list[tuple[float, str]] = []
     with contextlib.suppress(OSError), os.scandir(cluster.jobs) as folders:
         for folder in folders:
             if ID.fullmatch(folder.name):
                 with contextlib.suppress(OSError):
-                    found.append((Path(folder.path, "submitted.json").lstat().st_mtime, folder.name))
+                    found.append((Path(folder.path, record).lstat().st_mtime, folder.name))
     return [id for _, id in sorted(found, reverse=True)[: max(0, limit)]]
 
 

@@ -41,6 +41,15 @@ def complete(rules: Checkpoints, folder: Path) -> Iterator[Path]:
     return (one for one in _found(rules, folder) if _is_complete(rules, one))
 
 
+def latest(rules: Checkpoints, folder: Path) -> Path | None:
+    """The newest complete checkpoint; where nothing says what is complete, the newest entry of the folder."""
+    found = next(complete(rules, folder), None)
+    if found or rules.pattern or not folder.is_dir():
+        return found
+    entries = (one for one in folder.iterdir() if one.name != DESCRIPTION)
+    return max(entries, key=lambda one: one.lstat().st_mtime, default=None)
+
+
 def forget(rules: Checkpoints, folder: Path) -> None:
     """Delete what the program, started again, would take for its newest checkpoint, or no longer knows. One node does it for all, before any starts."""
     if rules.forget != "others":
@@ -102,7 +111,7 @@ def _of_script(folder: Path) -> list[Path]:
     found = {}
     for one in folder.iterdir() if folder.is_dir() else ():
         last = next((one / name for name in LAST if (one / name).is_file()), None) if one.is_dir() else one
-        if last and _TEMPORARY not in one.name and not one.name.startswith("."):
+        if last and last.exists() and _TEMPORARY not in one.name and not one.name.startswith("."):
             whole = _is_whole(one, sure=True) if last == one else not _is_overwritten(one, last)
             found.update({one: last.stat().st_mtime} if whole else {})
     return sorted(found, key=lambda one: found[one], reverse=True)

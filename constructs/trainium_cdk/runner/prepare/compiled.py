@@ -1,4 +1,4 @@
-"""The compile cache in S3 (`--cache s3://...`): `prepare` reads it, and what runs beside a training writes it (`work.keep`).
+"""The compile cache in S3 (`--cache s3://...`): `prepare` reads it, and `work.keep` writes it.
 
 ADDRESS/neuronx-cc-VERSION has what the cache of a node has. PyTorch/XLA: folders neuronxcc-VERSION/MODULE_HASH, with `model.done` written last
 (optimum-neuron's public cache). TorchNeuron: files ab/cd/HASH.neff, each renamed when it is whole (its PersistentCacheBackend).
@@ -100,7 +100,7 @@ def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -
             Path(folder, name).symlink_to(one)
         for options in (("--exclude", f"*{_DONE}"), ()):  # what says that a graph is whole comes last
             bucket.sync(variables, folder, uri, "--size-only", *options)
-    sent |= new.keys()
+    sent.update(new)
 
 
 def _link(source: str, target: str) -> None:

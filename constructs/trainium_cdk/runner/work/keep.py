@@ -1,4 +1,4 @@
-"""Copies in S3 of a job's complete checkpoints, and of the graphs that it has compiled: `runner keep FOLDER INDEX LOG`, beside the program of its
+"""Copies in S3 of a job's complete checkpoints, and of the graphs that it has compiled: `runner keep FOLDER INDEX LOG`, next to the program of its
 first node. No fault of it stops the program.
 
     ADDRESS/JOB/RUN/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/RUN/NAME
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import secrets
@@ -38,7 +37,7 @@ KEPT = "kept: "
 """Begins the line that says what is in S3: `trn status` shows the last one."""
 FILE = "state/keep.json"
 _LONGEST_SECONDS = 600.0
-"""Between two attempts; and after which the last line is said again, so that the end of a log has it."""
+"""Between two attempts, and between two prints of the last line: the end of a log has it then."""
 _LAST_TRIES, _PAUSE_SECONDS, _QUIET_SECONDS = 3, 5.0, 60.0
 
 
@@ -48,7 +47,7 @@ class Record:
 
     Attributes:
         run: see above.
-        begun: what tells the content of the checkpoints of which S3 may have a part, by their names.
+        begun: a digest of each checkpoint that S3 may have a part of, by its name.
         complete: the names of those that are whole there, in the order of their copies.
     """
 
@@ -131,7 +130,7 @@ class Keeper:
             self._tell("")
 
     def _done(self, what: str, step: Callable[[], None]) -> bool:
-        """Return whether a step has not failed. A failure is told once."""
+        """Return whether a step has not failed. A failure is printed once."""
         try:
             step()
             self._failed.discard(what)
@@ -167,7 +166,7 @@ class Keeper:
             self._check_forms(place)
             return
         before = kept.stats(found)
-        content = hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]
+        content = kept.content(before)
         name, to, known = found.name, f"{self._to}/{found.name}", self._record
         if name in known.complete and known.begun.get(name) == content:
             return
