@@ -24,7 +24,8 @@ def deploy(shell: on_aws.Shell, engine: str, name: str) -> str:
     file, stack = shell.checkout / f"{name}.yaml", ENGINES[engine].stack
     options = f"--name {name} --engine {engine} --region {REGIONS[name]} --instance-type trn1.2xlarge --nodes 1"
     shell.run(f"trn init {file.name} {options} --force")
-    file.write_text(f"{file.read_text()}\njobs:\n  keep: {KEEP}\n  cache: {CACHE}\n")
+    described = file.read_text().replace("trn1.2xlarge, max_nodes", "trn1.2xlarge, min_nodes: 1, max_nodes")  # of EKS
+    file.write_text(f"{described}\njobs:\n  keep: {KEEP}\n  cache: {CACHE}\n")
     for command in ("cdk bootstrap", f"cdk deploy {stack}"):
         shell.run(f"{command} -c env={file.name}")
     return f"--environment {file.name}"
