@@ -26,7 +26,7 @@ from pathlib import Path
 from sandbox import paths
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
-from sandbox.training.fakes import neuron_tools
+from sandbox.training.fakes import compile_cache, neuron_tools
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kinds import kinds
@@ -225,10 +225,19 @@ def virtual_environment(where: Path) -> None:
         (packages / "sandbox-pip.pth").write_text(f"{found_pip}\n")
     training = _HERE / "training"
     (packages / "sandbox-training.pth").write_text(f"{training}\n{training / 'modules'}\n")
+    compiler(packages)
     for script in (_HERE / "venv_bin").iterdir():
         _write(where / "bin" / script.name, script.read_text())
     _write(where / "bin" / "pip", '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n')
     (where / "bin" / "pip3").symlink_to("pip")
+
+
+def compiler(packages: Path) -> None:
+    """What `importlib.metadata` knows of the compiler, in a folder of packages."""
+    version = compile_cache.COMPILER.partition("-")[2]
+    info = packages / f"neuronx_cc-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: neuronx-cc\nVersion: {version}\n")
 
 
 def pip() -> Path | None:

@@ -75,6 +75,7 @@ def make(directory: Path) -> Path:
             where / "training" / folder,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
+    head_node.compiler(where / "training/modules")
     pip = head_node.pip()
     base = head_node.quoted(getattr(sys, "_base_executable", sys.executable))
     _write(programs / "python3", _PYTHON.format(python=base, pip=pip or "", place=_PLACE))

@@ -25,6 +25,7 @@ ADDED = [
     {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::mine",
      "Condition": {"StringLike": {"s3:prefix": ["runs", "runs/*"]}}},
     {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::graphs"},
+    {"Effect": "Allow", "Action": "s3:GetBucketLocation", "Resource": ["arn:aws:s3:::graphs", "arn:aws:s3:::mine"]},
     {"Effect": "Allow", "Action": OBJECTS, "Resource": BELOW},
     {"Effect": "Allow", "Action": ["kms:Decrypt", "kms:GenerateDataKey"], "Resource": "arn:aws:kms:*:*:key/*",
      "Condition": {"StringLike": {"kms:ViaService": "s3.*", "kms:EncryptionContext:aws:s3:arn": [
@@ -68,7 +69,7 @@ def test_a_token_is_the_name_of_a_bucket() -> None:
     )
     listed = {"Fn::Join": ["", ["arn:aws:s3:::", {"Ref": "Bucket"}]]}
     assert [s["Resource"] for s in statements[:2]] == [listed, listed]
-    assert statements[2]["Resource"] == [
+    assert statements[3]["Resource"] == [
         {"Fn::Join": ["", ["arn:aws:s3:::", {"Ref": "Bucket"}, f"{below}/*"]]} for below in ("/runs", "")
     ]
     assert "Token" not in json.dumps(statements)

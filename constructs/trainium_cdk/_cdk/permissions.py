@@ -99,6 +99,8 @@ def address_statements(partition: str, addresses: Sequence[str]) -> list[iam.Pol
         found.append(allow(arn, "s3:ListBucket", conditions=only))
         objects[f"{arn}/{below}"] = arn
     if objects:
+        # a request for the region has no prefix: s3:ListBucket, which HeadBucket needs, would not allow it
+        found.append(allow(list(dict.fromkeys(objects.values())), "s3:GetBucketLocation"))
         found.append(allow([*objects], *_OBJECTS, "s3:ListMultipartUploadParts"))
         # S3 names the object to KMS, or the bucket if that has a bucket key (S3 user guide, UsingKMSEncryption, 2026-11)
         named = list(dict.fromkeys((*objects.values(), *objects)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ministack.services.cloudformation import stacks
+
 from sandbox.emulator import pcs
 from sandbox.emulator.cfn.registry import Made, Properties, camel, resource
 from sandbox.emulator.query import ApiError
@@ -87,3 +89,7 @@ _add(
     pcs.delete_queue,
     "computeNodeGroupConfigurations slurmConfiguration",
 )
+
+_waits = stacks._runs_on_worker_thread
+# each waits for its cluster's Slurm, which reads the scripts of its nodes in S3 meanwhile
+stacks._runs_on_worker_thread = lambda kind: kind.startswith("AWS::PCS::") or _waits(kind)

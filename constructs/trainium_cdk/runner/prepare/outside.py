@@ -88,8 +88,9 @@ def _transfer(here: Here, source: str, made: Checkpoints, size: int) -> str:
     """Describe the cost of reading another region's bucket; empty for this region's, or where that is not known."""
     with contextlib.suppress(bucket.Unreached, ValueError, KeyError):
         name = source[len("s3://") :].partition("/")[0]
-        words = ("s3api", "head-bucket", "--bucket", name, "--output=json")
-        region = json.loads(bucket.run(here.variables, *words))["BucketRegion"]
+        words = ("s3api", "get-bucket-location", "--bucket", name, "--output=json")
+        found = json.loads(bucket.run(here.variables, *words))["LocationConstraint"] or "us-east-1"
+        region = "eu-west-1" if found == "EU" else found
         if region != here.variables.get("AWS_REGION", region):
             usd = (
                 f"about {made.transfer[region] * size / 1e9:.2f} USD" if region in made.transfer else "by the gigabyte"

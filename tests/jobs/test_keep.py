@@ -1,0 +1,126 @@
+"""What outlives a cluster, on a real Slurm: a training is killed, and another cluster goes on from its checkpoint and its compiled graphs in S3. By S3 alone:
+tests/runner/test_keep.py. With the clusters' stacks in two regions: tests/sandbox/test_outlives.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.datasets import seed_datasets
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.support import need_slurm, until
+from trainium_cdk.jobs import BertLarge, JobStatus, LocalTransport, SlurmBackend
+from trainium_cdk.runner.spec import HealthRules
+
+BUCKET = "outlives"
+KEEP, CACHE = f"s3://{BUCKET}/runs", f"s3://{BUCKET}/compiled"
+JOB = BertLarge(nodes=2, steps=30, name="kept", env={"TRN_SANDBOX_STEP_SECONDS": "0.01"})
+HELD = JOB.model_copy(update={"env": {**JOB.env, "TRN_SANDBOX_HOLD": "25:/efs/go-on"}})
+"""It stops before step 25: its last checkpoint is that of step 20."""
+GRAPHS = 6
+
+
+@dataclasses.dataclass
+class Site:
+    """A cluster.
+
+    Attributes:
+        shared: its /efs.
+    """
+
+    backend: Any
+    shared: Path
+
+    def submit(self, job: BertLarge, token: str) -> str:
+        """Send a job, whose checkpoints are looked at often."""
+        made = self.backend.render(job, token)
+        spec = dataclasses.replace(made.spec, health=HealthRules(every=0.4))
+        [sent] = self.backend.send(dataclasses.replace(made, spec=spec))
+        return str(sent.id)
+
+    def log(self, id: str, stage: str = "train") -> str:
+        return b"".join(chunk.data for chunk in self.backend.logs(id, stage=stage)).decode()
+
+    def wait(self, id: str) -> JobStatus:
+        done: JobStatus = self.backend.wait(id, 600)
+        assert done.ok, (done, self.log(id))
+        return done
+
+    def graphs(self, cache: str) -> tuple[int, int]:
+        """How many compiled graphs all nodes of a cache have, and how many of these are files that were read from S3: a compiler replaces a file."""
+        place = self.shared / "trn/neuron_cache"
+        read = {file.stat().st_ino for file in (place / ".s3").rglob("*.neff")}
+        there = [file.stat().st_ino in read for file in (place / cache).rglob("*.neff")]
+        return len(there), sum(there)
+
+    def checkpoint(self, id: str, step: int) -> bytes:
+        return (self.shared / "trn/jobs" / id / f"output/ckpt_{step}.pt").read_bytes()
+
+
+def killed(site: Site, kill: Callable[[str], Any]) -> tuple[str, bytes]:
+    """Kill a training whose checkpoint is in S3. Returns its address there, and the last checkpoint of the same training that nobody disturbs."""
+    id = site.submit(HELD, "killed")
+    assert until(lambda: "kept: ckpt_20.pt in" in site.log(id)), (site.backend.status(id), site.log(id))
+    kept = site.backend.status(id, progress=True).kept
+    assert re.fullmatch(rf"ckpt_20\.pt in {KEEP}/{id}/[0-9a-f]{{6}}", kept), kept
+    kill(id)
+    assert until(lambda: site.backend.status(id).done)
+    assert site.backend.status(id).state == "CANCELLED"
+    assert site.graphs("bert-large") == (2 * GRAPHS, 0)
+    undisturbed = site.submit(JOB.model_copy(update={"keep": "no", "precompile": False}), "undisturbed")
+    site.wait(undisturbed)
+    assert "kept:" not in site.log(undisturbed)
+    return f"{KEEP}/{id}", site.checkpoint(undisturbed, 30)
+
+
+def resumed(site: Site, address: str, expected: bytes) -> None:
+    """Another cluster, which has nothing but what is in S3, continues from there, and compiles nothing: neither before the training nor in it."""
+    job = JOB.model_copy(update={"resume_from": address})
+    changes: tuple[dict[str, Any], ...] = ({"cache": "before"}, {"cache": "in-it", "precompile": False})
+    for id in [site.submit(job.model_copy(update=each), each["cache"]) for each in changes]:
+        site.wait(id)
+        log, prepare = site.log(id), site.log(id, "prepare")
+        assert re.search(rf"fetching {address}/\w+/ckpt_20\.pt", prepare), prepare
+        assert f"{GRAPHS} compiled graphs in {CACHE}/" in prepare
+        assert "/ckpt_20.pt at step 20" in log
+        assert "Call compiler" not in log
+        assert log.count("Using a cached neff") >= GRAPHS
+        assert site.checkpoint(id, 30) == expected
+        assert f"kept: ckpt_30.pt in {KEEP}/{id}/" in log
+    for each in changes:
+        assert site.graphs(each["cache"]) == (2 * GRAPHS, 2 * GRAPHS)
+
+
+@pytest.fixture(scope="module")
+def s3(local_aws: LocalAws) -> Any:
+    client = local_aws.client("s3")
+    seed_datasets(client)
+    client.create_bucket(Bucket=BUCKET)
+    return client
+
+
+def site_of(slurm: LocalSlurm) -> Site:
+    cluster = make_cluster(fleet(nodes=4), keep=KEEP, cache=CACHE)
+    backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))
+    return Site(backend, Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs")
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_killed_training_continues_on_another_cluster(local_aws: LocalAws, tmp_path: Path) -> None:
+    need_slurm()
+
+    def kill(id: str) -> None:
+        slurm.run(["scancel", "--full", "--signal=KILL", site.backend.status(id).current.number])
+
+    with LocalSlurm.start(tmp_path / "one", CONFIGURATION, environment=local_aws.variables) as slurm:
+        site = site_of(slurm)
+        address, expected = killed(site, kill)
+    with LocalSlurm.start(tmp_path / "other", CONFIGURATION, environment=local_aws.variables) as slurm:
+        resumed(site_of(slurm), address, expected)
