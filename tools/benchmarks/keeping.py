@@ -33,7 +33,8 @@ print(sum(times) / len(times))
 def measure(folder: Path) -> Iterator[tuple[str, float, float]]:
     """A checkpoint of 512 MiB, again and again, as long as the training runs; its mean step, to the mean step of rounds without."""
     with LocalAws.start() as aws:
-        os.sched_setaffinity(aws.pid, {1})
+        for thread in Path(f"/proc/{aws.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {1})
         aws.client("s3").create_bucket(Bucket="kept")
         root = folder / "efs/trn/jobs/one"
         made = root / "output/checkpoint/step-1"
