@@ -18,7 +18,8 @@ import os, pathlib
 
 folder = pathlib.Path(os.environ["TRN_CHECKPOINTS"])
 done = max((int(file.stem) for file in folder.glob("*.step")), default=0)
-(folder / f"{done + 10}.step").write_text(str(done + 10))
+(folder / f"{done + 10}.step").mkdir()
+(folder / f"{done + 10}.step/COMPLETE").touch()
 print(f"steps {done} to {done + 10}", flush=True)
 """
 
@@ -38,7 +39,10 @@ def test_every_command(tmp_path: Path) -> None:
     shell = on_aws.Shell(directory, on_aws.checkout(folder))
     (folder / "my-project").mkdir()
     (folder / "my-project/train.py").write_text(TRAIN)
+    with (folder / "environment.yaml").open("a") as file:
+        file.write("jobs: {keep: s3://my-bucket/checkpoints}\n")
     with sandbox_up(directory, "--slurm") as aws:
+        aws.client("s3").create_bucket(Bucket="my-bucket")
         for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
             shell.run(command)
         logs = []
@@ -52,6 +56,10 @@ def test_every_command(tmp_path: Path) -> None:
         assert ["steps 0 to 10" in logs[0], "steps 10 to 20" in logs[1]] == [True, True], logs
         release = load(folder / "environment.yaml").release
         assert f"Neuron driver {release.dkms}, runtime {release.runtime}" in logs[0]
-        assert {file.name for file in (folder / "run7").iterdir()} == {"10.step"}
+        kept = aws.client("s3").list_objects_v2(Bucket="my-bucket")["Contents"]
+        assert {
+            re.sub("/[0-9a-f]{6}/", "/", one["Key"]).split("/")[2] for one in kept if one["Key"].endswith("COMPLETE")
+        } == {"10.step", "20.step"}
         shell.run("trn destroy TrnPclusterStack --environment east.yaml")
-        assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()
+        left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}
+        assert left == {"S3 buckets": ["my-bucket"]}, "the user's own"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import packages, preparation, sweep, words
+from trainium_cdk.jobs import packages, sweep, words
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import ADDRESS, S3_FOLDER, WORD, Array, EnvName, Image, Name, Word
@@ -397,6 +397,7 @@ class Plan:
         fleet: the nodes it runs on; the first of several that are alike.
         batch: None if the job defines no global batch, for example a user's script.
         prepares_on: where `prepare` runs on Slurm: the nodes without Trainium, else those with the fewest NeuronCores, which cost least.
+        prepared: these nodes and their price, for the user; empty if nothing is fetched, and on Kubernetes.
         constraint: Slurm features that select the fleets, if the queue has others too.
         notes: for the user, before the job runs.
         spec: what the runner carries out; empty until the job is rendered with a token.
@@ -407,6 +408,7 @@ class Plan:
     fleet: "Fleet"
     batch: Batch | None
     prepares_on: "Fleet"
+    prepared: str = ""
     constraint: str | None = None
     notes: tuple[str, ...] = ()
     spec: JobSpec = field(default=JobSpec("", "", ()), repr=False)
@@ -492,8 +494,5 @@ class Plan:
             lines.append(f"sweep of {sweep.describe(values)}")
         if self.batch:
             lines.append(f"global batch size {self.batch}")
-        if installed := self.job.describe_packages(self.cluster):
-            lines.append(installed)
-        if "prepare" in self.stages and not self.cluster.containers:
-            lines.append(preparation.described(self.cluster, self.prepares_on))
-        return lines + list(self.notes)
+        installed = self.job.describe_packages(self.cluster)
+        return [*lines, *filter(None, (installed, self.prepared)), *self.notes]

@@ -72,6 +72,8 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if job.resume_from:
         checkpoints.check(made)
     _may_write(made)
+    if "prepare" in made.stages and not cluster.containers:
+        made = replace(made, prepared=_where_prepared(cluster, made.prepares_on))
     return replace(made, notes=(*made.notes, *(job.check(made) or ())))
 
 
@@ -339,6 +341,13 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
         runtime,
         ami=_DEPLOYED,
     )
+
+
+def _where_prepared(cluster: Cluster, on: Fleet) -> str:
+    """The nodes of Slurm that fetch what a job lacks, and the price of one; where there are no CPU nodes also the reason."""
+    price = Catalog.load().describe_price(on.instance_type, cluster.region)
+    why = "" if cluster.cpu else f", as {cluster.stack} has no queue of CPU nodes (cpu_queue)"
+    return f"prepare runs on one {on.instance_type} of queue {on.queue} ({price}){why}, unless nothing must be fetched"
 
 
 def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
