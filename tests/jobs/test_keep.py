@@ -14,9 +14,10 @@ import pytest
 from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from sandbox.slurm import LocalSlurm
+from sandbox.training.fakes import compile_cache
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import need_slurm, until
-from trainium_cdk.jobs import BertLarge, JobStatus, LocalTransport, SlurmBackend
+from trainium_cdk.jobs import AnyJob, BertLarge, JobStatus, LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner.spec import HealthRules
 
 BUCKET = "outlives"
@@ -24,7 +25,20 @@ KEEP, CACHE = f"s3://{BUCKET}/runs", f"s3://{BUCKET}/compiled"
 JOB = BertLarge(nodes=2, steps=30, name="kept", env={"TRN_SANDBOX_STEP_SECONDS": "0.01"})
 HELD = JOB.model_copy(update={"env": {**JOB.env, "TRN_SANDBOX_HOLD": "25:/efs/go-on"}})
 """It stops before step 25: its last checkpoint is that of step 20."""
-GRAPHS = 6
+GRAPHS, COMPILER = 6, compile_cache.COMPILER.partition("-")[2]
+OWN = Script(
+    filename="own.sh",
+    precompile=False,
+    content=b"""
+shopt -s nullglob
+there=("$TRN_CHECKPOINTS"/step-*)
+echo "begins after ${there[*]##*/}"
+new=$TRN_CHECKPOINTS/step-$((${#there[@]} + 1))
+mkdir -p "$new" && echo weights > "$new/weights" && touch "$new/COMPLETE"
+[ "${there[*]}" ] || exec sleep 600
+""",
+)
+"""It waits after its first checkpoint."""
 
 
 @dataclasses.dataclass
@@ -38,7 +52,7 @@ class Site:
     backend: Any
     shared: Path
 
-    def submit(self, job: BertLarge, token: str) -> str:
+    def submit(self, job: AnyJob, token: str) -> str:
         """Send a job, whose checkpoints are looked at often."""
         made = self.backend.render(job, token)
         spec = dataclasses.replace(made.spec, health=HealthRules(every=0.4))
@@ -64,31 +78,36 @@ class Site:
         return (self.shared / "trn/jobs" / id / f"output/ckpt_{step}.pt").read_bytes()
 
 
-def killed(site: Site, kill: Callable[[str], Any]) -> tuple[str, bytes]:
-    """Kill a training whose checkpoint is in S3. Returns its address there, and the last checkpoint of the same training that nobody disturbs."""
-    id = site.submit(HELD, "killed")
-    assert until(lambda: "kept: ckpt_20.pt in" in site.log(id)), (site.backend.status(id), site.log(id))
-    kept = site.backend.status(id, progress=True).kept
-    assert re.fullmatch(rf"ckpt_20\.pt in {KEEP}/{id}/[0-9a-f]{{6}}", kept), kept
-    kill(id)
-    assert until(lambda: site.backend.status(id).done)
-    assert site.backend.status(id).state == "CANCELLED"
-    assert site.graphs("bert-large") == (2 * GRAPHS, 0)
+def killed(site: Site, kill: Callable[[str], Any]) -> tuple[dict[str, str], bytes]:
+    """Kill a training of each kind, whose checkpoint is in S3. Returns their addresses there, and what BERT-Large ends with if nobody disturbs it."""
+    addresses = {}
+    for name, job in {"ckpt_20.pt": HELD, "step-1": OWN}.items():
+        id = site.submit(job, "killed")
+        assert until(lambda: f"kept: {name} in" in site.log(id)), (site.backend.status(id), site.log(id))  # noqa: B023
+        kept = site.backend.status(id, progress=True).kept
+        assert re.fullmatch(rf"{name} in {KEEP}/{id}/[0-9a-f]{{6}}", kept), kept
+        kill(id)
+        assert until(lambda: site.backend.status(id).done)  # noqa: B023
+        assert site.backend.status(id).state == "CANCELLED"
+        addresses[name] = f"{KEEP}/{id}"
+    assert site.graphs(JOB.cache_set) == (2 * GRAPHS, 0)
     undisturbed = site.submit(JOB.model_copy(update={"keep": "no", "precompile": False}), "undisturbed")
     site.wait(undisturbed)
     assert "kept:" not in site.log(undisturbed)
-    return f"{KEEP}/{id}", site.checkpoint(undisturbed, 30)
+    return addresses, site.checkpoint(undisturbed, 30)
 
 
-def resumed(site: Site, address: str, expected: bytes) -> None:
+def resumed(site: Site, addresses: dict[str, str], expected: bytes) -> None:
     """Another cluster, which has nothing but what is in S3, continues from there, and compiles nothing: neither before the training nor in it."""
+    address = addresses["ckpt_20.pt"]
     job = JOB.model_copy(update={"resume_from": address})
     changes: tuple[dict[str, Any], ...] = ({"cache": "before"}, {"cache": "in-it", "precompile": False})
+    own = site.submit(OWN.model_copy(update={"resume_from": addresses["step-1"]}), "resumed")
     for id in [site.submit(job.model_copy(update=each), each["cache"]) for each in changes]:
         site.wait(id)
         log, prepare = site.log(id), site.log(id, "prepare")
         assert re.search(rf"fetching {address}/\w+/ckpt_20\.pt", prepare), prepare
-        assert f"{GRAPHS} compiled graphs in {CACHE}/" in prepare
+        assert f"{GRAPHS} compiled graphs in {CACHE}/torch-xla/trn1.32xlarge/neuronx-cc-{COMPILER}" in prepare
         assert "/ckpt_20.pt at step 20" in log
         assert "Call compiler" not in log
         assert log.count("Using a cached neff") >= GRAPHS
@@ -96,6 +115,9 @@ def resumed(site: Site, address: str, expected: bytes) -> None:
         assert f"kept: ckpt_30.pt in {KEEP}/{id}/" in log
     for each in changes:
         assert site.graphs(each["cache"]) == (2 * GRAPHS, 2 * GRAPHS)
+    site.wait(own)
+    assert "begins after step-1\n" in site.log(own)
+    assert f"kept: step-2 in {KEEP}/{own}/" in site.log(own)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +143,6 @@ def test_a_killed_training_continues_on_another_cluster(local_aws: LocalAws, tmp
 
     with LocalSlurm.start(tmp_path / "one", CONFIGURATION, environment=local_aws.variables) as slurm:
         site = site_of(slurm)
-        address, expected = killed(site, kill)
+        left = killed(site, kill)
     with LocalSlurm.start(tmp_path / "other", CONFIGURATION, environment=local_aws.variables) as slurm:
-        resumed(site_of(slurm), address, expected)
+        resumed(site_of(slurm), *left)

@@ -19,6 +19,6 @@ def test_a_killed_training_continues_on_another_cluster(backend: KubernetesBacke
     there, aside = running.shared / "trn", running.shared / "trn-before"
     if there.exists():
         there.rename(aside)
-    address, expected = killed(site, backend.cancel)
+    left = killed(site, backend.cancel)
     there.rename(running.shared / "trn-of-the-first")
-    resumed(site, address, expected)
+    resumed(site, *left)
