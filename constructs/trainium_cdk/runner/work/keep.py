@@ -86,7 +86,9 @@ def beside(
 
 def main(folder: str, index: str, log: str) -> None:
     os.nice(19)
-    with contextlib.suppress(OSError):  # nice counts within a session only, where Linux groups processes so (sched(7), "The autogroup feature")
+    with contextlib.suppress(
+        OSError
+    ):  # nice counts within a session only, where Linux groups processes so (sched(7), "The autogroup feature")
         Path("/proc/self/autogroup").write_text("19")
     root, ended = Path(folder), False
     job = layout.read_job(root)
