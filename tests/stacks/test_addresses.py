@@ -75,7 +75,11 @@ def test_a_token_is_the_name_of_a_bucket() -> None:
     assert "Token" not in json.dumps(statements)
 
 
-@pytest.mark.parametrize("address", ["mine/runs", "arn:aws:s3:::mine", "", Token.as_string({"Ref": "Address"})])
+@pytest.mark.parametrize(
+    "address",
+    ["mine/runs", "arn:aws:s3:::mine", "", Token.as_string({"Ref": "Address"})],
+    ids=["path", "arn", "empty", "token"],
+)
 def test_other_texts_are_refused(address: str) -> None:
     with pytest.raises(ValueError, match=r"is not an address in S3\. Fix: write s3://BUCKET/PREFIX$"):
         address_statements("aws", ["s3://mine", address])
