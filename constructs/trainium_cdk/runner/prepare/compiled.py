@@ -67,20 +67,20 @@ def units(cache: Path) -> Iterator[Path]:
 
 
 def seed(job: Path, cache: Path) -> None:
-    """Link what was read into a node's cache, where that has none of it. What cannot be linked is compiled."""
+    """Link what was read into a node's cache, where that has none of it. What cannot be linked is compiled. Several processes may do so at once."""
     place = job / LINK
     for one in units(place) if place.is_dir() else ():
         to = cache / one.relative_to(place)
+        last = to / _DONE if one.is_dir() else to
+        if last.exists():
+            continue
         with contextlib.suppress(OSError):
             to.parent.mkdir(parents=True, exist_ok=True)
-            if one.is_file():
-                _link(str(one), str(to))
-            elif not (to / _DONE).exists():
-                part = Path(tempfile.mkdtemp(prefix=".trn-", dir=to.parent))
-                shutil.copytree(one, part / "one", copy_function=_link)
-                remove(to)
-                (part / "one").rename(to)
-                part.rmdir()
+            with tempfile.TemporaryDirectory(prefix=".trn-", dir=to.parent) as part:
+                _copy(one, Path(part, "new"))
+                if not last.exists():
+                    remove(to)  # what a compiler that was killed has left
+                    Path(part, "new").rename(to)
 
 
 def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -> None:
@@ -101,6 +101,14 @@ def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -
         for options in (("--exclude", f"*{_DONE}"), ()):  # what says that a graph is whole comes last
             bucket.sync(variables, folder, uri, "--size-only", *options)
     sent.update(new)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder or a file, by links to its files."""
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link)
+    else:
+        _link(str(source), str(target))
 
 
 def _link(source: str, target: str) -> None:
