@@ -196,9 +196,9 @@ def test_a_bucket_that_refuses_is_told_once_and_tried_again(
 ) -> None:
     name = f"late-{time.time_ns()}"
     job = Kept(cluster, TITAN, f"s3://{name}/x")
-    step(job.folder, 10)
     [line] = job.look()
-    assert line.startswith(f"kept: nothing in s3://{name}/x/run-1/")
+    assert line.startswith(f"kept: nothing in s3://{name}/x/run-1/"), "before there is a checkpoint"
+    step(job.folder, 10)
     assert "; a checkpoint could not be copied, and is tried again: " in line
     assert "NoSuchBucket" in line
     job.lines.clear()
@@ -207,6 +207,13 @@ def test_a_bucket_that_refuses_is_told_once_and_tried_again(
     s3.create_bucket(Bucket=name)
     job.keeper.look(last=True)
     assert job.lines[-1].startswith(f"kept: step-10 in s3://{name}/x/run-1/")
+
+
+def test_an_image_without_the_aws_cli_is_told_at_once(cluster: Cluster, place: str, tmp_path: Path) -> None:
+    job = Kept(cluster, TITAN, place)
+    os.environ["PATH"] = str(tmp_path)  # the fixture restores it
+    [line] = job.look()
+    assert line.endswith("there is no AWS CLI here, which reads and writes S3. Use an image that has it")
 
 
 def test_two_clusters_jobs_of_one_id_share_a_prefix(cluster: Cluster, s3: Any, place: str, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class Keeper:
         self._made = job.checkpoints if job.checkpoints and job.checkpoints.keep else None
         self._to = "/".join(filter(None, (self._made.keep, index, self._record.run))) if self._made else ""
         self._graphs, self._sent, self._failed = "", set[str](), set[str]()
-        self._said, self._next, self._wait = 0.0, 0.0, 0.0
+        self._said, self._next, self._wait, self._reached = 0.0, 0.0, 0.0, False
 
     def look(self, *, last: bool = False) -> None:
         """Copy what is new. It does not raise.
@@ -164,6 +164,9 @@ class Keeper:
         """Copy the newest complete checkpoint, unless S3 has it."""
         if self._made is None:
             return
+        if not self._reached:  # else it would show at the first checkpoint only
+            bucket.sizes(os.environ, self._to)
+            self._reached = True
         place = self._own / self._made.folder / self._made.place
         found = next(checkpoints.complete(self._made, place), None)
         if found is None:
