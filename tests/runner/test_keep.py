@@ -87,17 +87,26 @@ class Kept:
         return self.lines
 
 
+def marks(s3: Any, place: str) -> list[str]:
+    """The addresses of the checkpoints that are called complete, the last one last."""
+    bucket, _, key = place.removeprefix("s3://").partition("/")
+    found = sorted(
+        s3.list_objects_v2(Bucket=bucket, Prefix=f"{key}/").get("Contents", []), key=lambda one: one["LastModified"]
+    )
+    names = [one["Key"].removeprefix(f"{key}/") for one in found]
+    return [one.removesuffix(kept.SUFFIX) for one in names if one.endswith(kept.SUFFIX)]
+
+
 def whole(s3: Any, place: str) -> dict[str, dict[str, bytes]]:
-    """The checkpoints that are called complete, each with its files; all of them are there."""
+    """The checkpoints that are called complete, each with its files, all of which are there; of two by the same name, the last one."""
     there, found = objects(s3, place), {}
-    for name in [one.removesuffix(kept.SUFFIX) for one in there if one.endswith(kept.SUFFIX)]:
+    for name in marks(s3, place):
         try:
             sizes = json.loads(there[name + kept.SUFFIX])["files"]
-        except ValueError:  # which a killed AWS CLI has cut: it says nothing
+        except (ValueError, KeyError):  # which a killed AWS CLI has cut: it says nothing; or just deleted
             continue
-        files = {rest.removeprefix("/"): there[name + rest] for rest in sizes}
         assert {rest: len(there[name + rest]) for rest in sizes} == sizes
-        found[name.rpartition("/")[2]] = files
+        found[name.rpartition("/")[2]] = {rest.removeprefix("/"): there[name + rest] for rest in sizes}
     return found
 
 
@@ -113,12 +122,13 @@ def test_the_newest_complete_checkpoint_is_kept_and_another_cluster_continues_fr
     job = Kept(cluster, replace(made, same={"kind": kind, "workers": "64"}), place, kind)
     name = make(job.folder)
     [line] = job.look()
-    assert line.startswith(f"kept: {name} in {place}/run-1/")
+    assert line == f"kept: {name} in {place}/run-1"
+    [digest] = {one.split("/")[1] for one in objects(s3, place)}
     assert whole(s3, place) == {name: of(job.folder / name)}
     assert job.look() == [], "there is nothing new"
 
     other = Cluster(tmp_path / "other", cluster.variables)
-    for source in (place, f"{place}/run-1/", line.rpartition(" ")[2] + f"/{name}"):
+    for source in (place, f"{place}/run-1/", f"{place}/run-1/{digest}/{name}"):
         id = f"next-{len(source)}"
         folder = other.write(
             id=id, kind=kind, checkpoints=replace(made, source=source, same={"kind": kind, "workers": "64"})
@@ -146,7 +156,7 @@ def test_the_newest_stay_and_another_one_by_the_same_name_replaces_the_first(
     for number in (9, 10, 100):
         step(job.folder, number)
         job.look()
-    assert list(whole(s3, place)) == ["step-10", "step-100"]
+    assert set(whole(s3, place)) == {"step-10", "step-100"}
     assert {name.split("/")[2] for name in objects(s3, place)} == {
         "step-10",
         "step-100",
@@ -156,24 +166,31 @@ def test_the_newest_stay_and_another_one_by_the_same_name_replaces_the_first(
     again = step(job.folder, 100, "y")  # the job has started again from an earlier one
     write(again / "more", "z")
     job.keeper = job.again()
-    assert job.look()[0].startswith("kept: step-100 in ")
-    (again / "more").unlink()
-    assert job.look(), "the same name, another content"
+    assert job.look() == [f"kept: step-100 in {place}/run-1"]
+    names = [one.rpartition("/")[2] for one in marks(s3, place)]
+    assert names == ["step-100", "step-100"], "the older one of this name is there until it is one of the old ones"
     assert whole(s3, place)["step-100"] == content(again)
-    assert not any(name.endswith("more") for name in objects(s3, place))
+
+
+def changing(folder: Path) -> Path:
+    """An AWS CLI after whose copy of files of this machine a script runs: that."""
+    aws = shutil.which("aws")
+    (folder / "bin").mkdir()
+    (folder / "bin/aws").write_text(
+        f'#!/bin/sh\n{aws} "$@" || exit\ncase "$2 $4" in sync*|"cp /"*) sh {folder}/after;; esac\n'
+    )
+    (folder / "bin/aws").chmod(0o755)
+    os.environ["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"  # the fixture of the cluster restores it
+    (folder / "after").write_text("true")
+    return folder / "after"
 
 
 def test_what_changes_while_it_is_copied_is_not_called_complete(
     cluster: Cluster, s3: Any, place: str, tmp_path: Path
 ) -> None:
     """Its program saves again over it, or deletes it, between two calls of the AWS CLI."""
-    job = Kept(cluster, TITAN, place)
+    job, after = Kept(cluster, TITAN, place), changing(tmp_path)
     made = step(job.folder, 10)
-    aws = shutil.which("aws", path=cluster.variables["PATH"])
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/aws").write_text(f'#!/bin/sh\n{aws} "$@" || exit\n[ "$2" != sync ] || sh {tmp_path}/after\n')
-    (tmp_path / "bin/aws").chmod(0o755)
-    os.environ["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"  # the fixture restores it
     for change in (
         f"echo more >> {made}/__0_0.distcp; touch {made}/.metadata",
         f"rm {made}/.metadata",
@@ -181,14 +198,40 @@ def test_what_changes_while_it_is_copied_is_not_called_complete(
     ):
         if not (made / ".metadata").exists():
             step(job.folder, 10)
-        (tmp_path / "after").write_text(change)
-        job.look()
-        assert whole(s3, place) == {}, change
-    (tmp_path / "after").write_text("true")
+        after.write_text(change)
+        job.keeper = job.again()
+        assert "could not be copied, and is tried again: " in job.look()[0]
+        assert marks(s3, place) == [], change
+    after.write_text("true")
     step(job.folder, 11)
-    assert job.look()[-1].startswith("kept: step-11 in ")
+    job.keeper.look(last=True)
+    assert job.lines[-1] == f"kept: step-11 in {place}/run-1"
     assert list(whole(s3, place)) == ["step-11"]
     assert not any("step-10" in name for name in objects(s3, place)), "a part of the first stays nowhere"
+
+
+def test_what_is_saved_again_in_the_same_place_is_there_until_the_next_one_is_whole(
+    cluster: Cluster, s3: Any, place: str, tmp_path: Path
+) -> None:
+    job, after = Kept(cluster, replace(SCRIPT, keeps=1), place), changing(tmp_path)
+    before = of(npz(job.folder / "ckpt.pt"))
+    assert job.look() == [f"kept: ckpt.pt in {place}/run-1"]
+    npz(job.folder / "ckpt.pt", "1")
+    after.write_text(f"echo >> {job.folder}/ckpt.pt")
+    [line] = job.look()
+    assert (
+        line
+        == f"kept: ckpt.pt in {place}/run-1; a checkpoint could not be copied, and is tried again: ckpt.pt was changed while it was copied"
+    )
+    assert whole(s3, place) == {"ckpt.pt": before}
+    job.keeper._said = -1000.0
+    assert job.look() == [line], "the end of the log still has it after a while"
+    after.write_text("true")
+    npz(job.folder / "ckpt.pt", "2")
+    job.keeper.look(last=True)
+    assert job.lines[-1] == f"kept: ckpt.pt in {place}/run-1"
+    assert whole(s3, place) == {"ckpt.pt": of(job.folder / "ckpt.pt")}
+    assert len(objects(s3, place)) == 2, "neither the first nor a part of the second stays"
 
 
 def test_a_bucket_that_refuses_is_told_once_and_tried_again(
@@ -197,7 +240,7 @@ def test_a_bucket_that_refuses_is_told_once_and_tried_again(
     name = f"late-{time.time_ns()}"
     job = Kept(cluster, TITAN, f"s3://{name}/x")
     [line] = job.look()
-    assert line.startswith(f"kept: nothing in s3://{name}/x/run-1/"), "before there is a checkpoint"
+    assert line.startswith(f"kept: nothing in s3://{name}/x/run-1; "), "before there is a checkpoint"
     step(job.folder, 10)
     assert "; a checkpoint could not be copied, and is tried again: " in line
     assert "NoSuchBucket" in line
@@ -206,7 +249,7 @@ def test_a_bucket_that_refuses_is_told_once_and_tried_again(
     assert job.lines == [], "not yet, and not told again"
     s3.create_bucket(Bucket=name)
     job.keeper.look(last=True)
-    assert job.lines[-1].startswith(f"kept: step-10 in s3://{name}/x/run-1/")
+    assert job.lines[-1] == f"kept: step-10 in s3://{name}/x/run-1"
 
 
 def test_an_image_without_the_aws_cli_is_told_at_once(cluster: Cluster, place: str, tmp_path: Path) -> None:
@@ -223,19 +266,19 @@ def test_two_clusters_jobs_of_one_id_share_a_prefix(cluster: Cluster, s3: Any, p
     step(second.folder, 10, "b")
     second.look()
     assert {name: len(files) for name, files in whole(s3, place).items()} == {"step-100": 2, "step-10": 2}
-    assert len({name.split("/")[1] for name in objects(s3, place)}) == 2
+    assert len(marks(s3, place)) == 2
     next = cluster.write(id="next", checkpoints=replace(TITAN, source=place))
     code, output = cluster.prepare(next)
     assert code == 0, output
     assert [one.name for one in (next / "output/checkpoint").iterdir()] == ["step-10"], "what was kept last"
 
 
-def npz(file: Path) -> Path:
+def npz(file: Path, content: str = "0") -> Path:
     import zipfile
 
     file.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("data/0", "0" * 100)
+        archive.writestr("data/0", content * 100)
     return file
 
 
@@ -259,18 +302,39 @@ def test_a_checkpoint_of_a_users_script_says_itself_that_it_is_whole(
     assert list(checkpoints.complete(SCRIPT, tmp_path)) == []
 
 
-def test_a_file_of_a_users_script_is_whole_as_an_archive(cluster: Cluster, s3: Any, place: str) -> None:
+def test_a_file_of_a_users_script_is_whole_as_an_archive_that_is_alone(cluster: Cluster, s3: Any, place: str) -> None:
     job = Kept(cluster, SCRIPT, place)
-    npz(job.folder / "1.pt")
-    broken = npz(job.folder / "2.pt")
-    broken.write_bytes(broken.read_bytes()[:-20])
-    write(job.folder / "3.step")
-    assert [one.name for one in checkpoints.complete(SCRIPT, job.folder)] == ["1.pt"]
-    assert job.look()[0].startswith("kept: 1.pt in ")
+    alone = npz(job.folder / "1.pt")
+    assert job.look() == [f"kept: 1.pt in {place}/run-1"]
     folder = cluster.write(id="next", checkpoints=replace(SCRIPT, source=place))
     code, output = cluster.prepare(folder)
     assert code == 0, output
-    assert of(folder / "checkpoints") == {"1.pt": (job.folder / "1.pt").read_bytes()}
+    assert of(folder / "checkpoints") == {"1.pt": alone.read_bytes()}
+    npz(job.folder / "optimizer.pt")
+    assert list(checkpoints.complete(SCRIPT, job.folder)) == [], "they may be parts of the same"
+    (job.folder / "optimizer.pt").unlink()
+    alone.write_bytes(alone.read_bytes()[:-20])
+    assert list(checkpoints.complete(SCRIPT, job.folder)) == []
+
+
+def test_what_a_trainer_writes_at_its_end_is_no_checkpoint(tmp_path: Path) -> None:
+    """`trainer.save_model()` writes files next to its checkpoints; others make links, and pipes."""
+    for number in (100, 200):
+        write(tmp_path / f"checkpoint-{number}/trainer_state.json", "{}")
+        os.utime(tmp_path / f"checkpoint-{number}/trainer_state.json", (number, number))
+    npz(tmp_path / "training_args.bin")
+    write(tmp_path / "model.safetensors")
+    (tmp_path / "latest").symlink_to("checkpoint-100")
+    (tmp_path / "nowhere").symlink_to("/no/such/folder")
+    os.mkfifo(tmp_path / "pipe")
+    assert [one.name for one in checkpoints.complete(SCRIPT, tmp_path)] == ["checkpoint-200", "checkpoint-100"]
+
+
+def test_a_link_in_a_checkpoint_is_told(cluster: Cluster, s3: Any, place: str) -> None:
+    job = Kept(cluster, TITAN, place)
+    (step(job.folder, 10) / "tokenizer").symlink_to("/usr")
+    assert job.look()[0].endswith("step-10/tokenizer is a link, which S3 does not have. Save a copy in its place")
+    assert marks(s3, place) == []
 
 
 def test_a_script_whose_checkpoints_say_nothing_is_told_what_to_write(cluster: Cluster, s3: Any, place: str) -> None:
@@ -296,7 +360,11 @@ def test_what_cannot_be_continued_from_is_refused(cluster: Cluster, s3: Any, pla
         made = replace(TITAN, source=source, same={**same, **other}, transfer={"eu-north-1": 20.0})
         return cluster.prepare(cluster.write(id=f"n{time.time_ns()}", kind=kind, checkpoints=made))
 
-    assert prepare("finetune") == (64, f"trn: {job.keeper._to.removesuffix('/')}/step-11 is a checkpoint of torchtitan, which finetune does not read. Submit the same kind, or name another\n")  # fmt: skip
+    code, output = prepare("finetune")
+    assert (
+        code,
+        "is a checkpoint of torchtitan, which finetune does not read. Submit the same kind, or name another" in output,
+    ) == (64, True)
     code, output = prepare(workers="32")
     assert (code, "a job with workers 64, and this job has workers 32" in output, "fetching" in output) == (
         64,
@@ -307,7 +375,8 @@ def test_what_cannot_be_continued_from_is_refused(cluster: Cluster, s3: Any, pla
     code, output = prepare(source="s3://no-such-bucket-1/x")
     assert (code, "s3://no-such-bucket-1/x could not be read: " in output) == (75, True)
 
-    key = f"{job.keeper._to}/step-11/.metadata".removeprefix(f"s3://{BUCKET}/")
+    [last] = [one for one in marks(s3, place) if one.endswith("step-11")]
+    key = f"{place}/{last}/.metadata".removeprefix(f"s3://{BUCKET}/")
     s3.delete_object(Bucket=BUCKET, Key=key)
     code, output = prepare()
     assert (code, "/step-11 is not whole: the one before it is used" in output, "/step-10: " in output) == (
@@ -318,7 +387,7 @@ def test_what_cannot_be_continued_from_is_refused(cluster: Cluster, s3: Any, pla
 
     north = local_aws.client("s3", "eu-north-1")
     north.create_bucket(Bucket="north", CreateBucketConfiguration={"LocationConstraint": "eu-north-1"})
-    for name, text in {"step-3/.metadata": "x", "step-3/a": "y" * 1_000_000, "step-4/a": "z", "trn-checkpoints": "kind torchtitan\nworkers 64\n"}.items():  # fmt: skip
+    for name, text in {"step-3/.metadata": "x", "step-3/a": "y" * 1_000_000, "step-4/a": "z", "trn-checkpoints": "kind torchtitan\nworkers 64\n", "": "", "step-3/": ""}.items():  # fmt: skip
         north.put_object(Bucket="north", Key=f"mine/{name}", Body=text.encode())
     code, output = prepare(source="s3://north/mine")
     assert code == 0, output
@@ -418,3 +487,42 @@ def test_a_network_that_breaks_in_the_middle_of_a_part(
     assert job.lines[-1].startswith("kept: step-10 in ")
     assert [line for line in job.lines if "is tried again" in line] == job.lines[:1], "it is told once"
     assert whole(s3, place) == {"step-10": content(made)}
+
+
+def test_addresses_of_others_lead_nowhere_else(cluster: Cluster, s3: Any, place: str) -> None:
+    """Whoever may write below `jobs.keep` may write such names."""
+    key = place.removeprefix(f"s3://{BUCKET}/")
+    mark = json.dumps({"kind": "script", "files": {"/files/program": 4}})
+    for name, text in {"job/...trn-complete": mark, "job/../files/program": "evil", "job/d/x.trn-complete": "[" * 9_000, "job/d/y.trn-complete": json.dumps({"kind": "script", "files": {"/../z": 1}})}.items():  # fmt: skip
+        s3.put_object(Bucket=BUCKET, Key=f"{key}/{name}", Body=text.encode())
+    folder = cluster.write(id="next", checkpoints=replace(SCRIPT, source=f"{place}/job"), files={"program": b"mine"})
+    code, output = cluster.prepare(folder)
+    assert (code, "has no complete checkpoint" in output) == (64, True), output
+    assert (folder / "files/program").read_bytes() == b"mine"
+    assert sorted(one.name for one in folder.iterdir()) == ["env.json", "files", "job.json", "state"]
+
+
+def test_an_address_with_checkpoints_of_several_jobs_is_not_enough(
+    cluster: Cluster, s3: Any, place: str, local_aws: LocalAws
+) -> None:
+    """Those of another kind do not count. A bucket without a prefix is an address, too."""
+    name = f"all-{time.time_ns()}"
+    s3.create_bucket(Bucket=name)
+    for id, kind in (("a", "torchtitan"), ("b", "finetune")):
+        job = Kept(cluster, TITAN, f"s3://{name}", kind, id)
+        step(job.folder, 10)
+        job.look()
+
+    def prepare(source: str) -> tuple[int, str]:
+        return cluster.prepare(
+            cluster.write(id=f"n{time.time_ns()}", kind="torchtitan", checkpoints=replace(TITAN, source=source))
+        )
+
+    code, output = prepare(f"s3://{name}")
+    assert (code, f"s3://{name} has checkpoints of 2 jobs. Name one, for example s3://{name}/a" in output) == (
+        64,
+        True,
+    ), output
+    assert prepare(f"s3://{name}/a")[0] == 0
+    s3.put_object(Bucket=name, Key="a.bak/x", Body=b"")
+    assert prepare(f"s3://{name}/a")[0] == 0

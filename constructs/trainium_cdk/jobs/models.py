@@ -137,7 +137,7 @@ class Job(BaseModel):
         description="Copy each complete checkpoint to this address in S3, while the job runs. Default: the environment's (jobs: {keep}). no: nowhere.",
     )
     keep_newest: int = Field(
-        default=3, ge=1, le=1000, description="With --keep: checkpoints of the job that stay there, the newest."
+        default=3, ge=1, le=100, description="With --keep: checkpoints of the job that stay there, the newest."
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
     priority: Word | None = Field(

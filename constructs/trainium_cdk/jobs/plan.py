@@ -71,10 +71,10 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     )
     if job.resume_from:
         checkpoints.check(made)
-    _may_write(made)
+    rights = _may_write(made)
     if "prepare" in made.stages and not cluster.containers:
         made = replace(made, prepared=_where_prepared(cluster, made.prepares_on))
-    return replace(made, notes=(*made.notes, *(job.check(made) or ())))
+    return replace(made, notes=(*made.notes, *rights, *(job.check(made) or ())))
 
 
 def _without_trainium(job: Job, cpu: Fleet) -> None:
@@ -90,18 +90,22 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
         raise JobError(f"queue {cpu.queue} has {cpu.instance_type} nodes, without Trainium, but {reason}")
 
 
-def _may_write(plan: Plan) -> None:
-    """Check that jobs may write to the addresses in S3 that a job names: its stack's template gives that right, and IAM denies what nothing allows."""
+def _may_write(plan: Plan) -> list[str]:
+    """Notes about addresses in S3 to which its stack does not let jobs write. Other policies of yours may.
+
+    Raises:
+        JobError: it writes no checkpoints.
+    """
     job, cluster = plan.job, plan.cluster
     if job.keep and job.keep != "no" and job.CHECKPOINTS is None:
         raise JobError(f"keep is {job.keep}, but {job.kind} writes no checkpoints. Remove --keep")
-    for name, given, allowed in (("keep", plan.keep, cluster.keep), ("cache", plan.shared_cache, cluster.cache)):
-        if given and not f"{given.rstrip('/')}/".startswith(f"{allowed or None}/"):
-            where = f"below {allowed}" if allowed else "to no bucket of yours"
-            raise JobError(
-                f"{name} is {given}, but jobs of {cluster.stack} may write {where}. Write jobs: {{{name}: {given}}} in the environment "
-                f"file, and deploy; or give another --{name}"
-            )
+    pairs = (("keep", plan.keep, cluster.keep), ("cache", plan.shared_cache, cluster.cache))
+    return [
+        f"{name} is {given}, where {cluster.stack} does not let jobs write. If no other policy does, write jobs: {{{name}: {given}}} in the "
+        "environment file, and deploy"
+        for name, given, allowed in pairs
+        if given and not f"{given.rstrip('/')}/".startswith(f"{allowed or None}/")
+    ]
 
 
 def obstacle(kind: type[Job], cluster: Cluster) -> str:

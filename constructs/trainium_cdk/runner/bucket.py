@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import Refused
+from .kept import SUFFIX
 
 
 class Unreached(Exception):
@@ -39,11 +40,20 @@ def run(variables: Mapping[str, str], *words: str, text: str = "") -> str:
 
 
 def sizes(variables: Mapping[str, str], address: str) -> dict[str, int]:
-    """The bytes of each object whose address begins so, by the rest of its address, the last written first. Raises as `run`."""
+    """The bytes of each object at an address or below it, by the rest of its address, the last written first. Raises as `run`."""
     bucket, _, key = address[len("s3://") :].partition("/")
     words = ("s3api", "list-objects-v2", "--output=json", f"--bucket={bucket}", f"--prefix={key}")
     found: Any = json.loads(run(variables, *words, "--query=Contents[].[Key,Size,LastModified]") or "null") or []
-    return {name[len(key) :]: size for name, size, _ in sorted(found, key=lambda one: str(one[2]), reverse=True)}
+    there = {
+        (name[len(key) :] if key else f"/{name}"): size
+        for name, size, _ in sorted(found, key=lambda one: str(one[2]), reverse=True)
+    }
+    return {name: size for name, size in there.items() if name in ("", SUFFIX) or (name[0] == "/" and name[-1] != "/")}
+
+
+def files(variables: Mapping[str, str], address: str) -> dict[str, int]:
+    """The same of what is a checkpoint by itself: without its mark."""
+    return {name: size for name, size in sizes(variables, address).items() if name != SUFFIX}
 
 
 def sync(variables: Mapping[str, str], source: str, target: str, *options: str) -> None:

@@ -1,12 +1,15 @@
-"""What says that a checkpoint in S3 is whole: `work.keep` writes it, `prepare.resume` reads it."""
+"""What says that a checkpoint in S3 is whole: `work.keep` writes it, `prepare.outside` reads it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from .errors import Refused
 
 SUFFIX = ".trn-complete"
 """The end of a mark's address, after the checkpoint's own."""
@@ -31,12 +34,15 @@ def stats(checkpoint: Path) -> dict[str, tuple[int, int]]:
 
     Raises:
         OSError: it has just been deleted.
+        Refused: it has a link: S3 has none.
     """
-    files = [checkpoint] if checkpoint.is_file() else [one for one in checkpoint.rglob("*") if one.is_file()]
-    seen = {str(one)[len(str(checkpoint)) :]: one.stat() for one in files}
-    return {name: (one.st_size, one.st_mtime_ns) for name, one in sorted(seen.items())}
+    seen = {str(one)[len(str(checkpoint)) :]: one.lstat() for one in (checkpoint, *checkpoint.rglob("*"))}
+    for name, one in seen.items():
+        if stat.S_ISLNK(one.st_mode):
+            raise Refused(f"{checkpoint.name}{name} is a link, which S3 does not have. Save a copy in its place")
+    return {name: (one.st_size, one.st_mtime_ns) for name, one in sorted(seen.items()) if stat.S_ISREG(one.st_mode)}
 
 
-def content(stats: Mapping[str, tuple[int, int]]) -> str:
-    """A word for the content of a checkpoint, by its `stats`: another content has another word."""
-    return hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:16]
+def name_of(checkpoint: Path, stats: Mapping[str, tuple[int, int]]) -> str:
+    """Where a checkpoint of this content is kept: `DIGEST/NAME`. Another content is kept elsewhere."""
+    return f"{hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:12]}/{checkpoint.name}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from .. import arrays, kept, layout, records
+from ..errors import Refused
 from ..prepare import checkpoints
 from ..requests import PEOPLE, Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
 from ..spec import SpecError
@@ -35,7 +36,9 @@ def _of_job(cluster: Cluster, id: str) -> Iterator[Checkpoint]:
             own, name = cluster.jobs / id / index, "/".join(filter(None, (id, index)))
             path = made and checkpoints_in(f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}", made.folder)
             if made and path and (found := checkpoints.latest(made, own / made.folder / made.place)):
-                record, stats = records.read(keep.Record, own / keep.FILE) or keep.Record(), kept.stats(found)
-                has = found.name in record.complete and record.begun.get(found.name) == kept.content(stats)
+                record, stats = records.read(keep.Record, own / keep.FILE) or keep.Record(), {}
+                with contextlib.suppress(Refused):  # it has a link
+                    stats = kept.stats(found)
+                has = kept.name_of(found, stats) in record.complete
                 to = "" if has else f"{name}/copied" if record.begun else name
                 yield Checkpoint(name, found.name, sum(size for size, _ in stats.values()), path, to)

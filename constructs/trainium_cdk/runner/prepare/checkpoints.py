@@ -38,7 +38,7 @@ def complete(rules: Checkpoints, folder: Path) -> Iterator[Path]:
     """The complete checkpoints in a folder, the newest first. Where the kind knows of no single one: what itself says that it is whole."""
     if not rules.pattern:
         return iter(_of_script(folder))
-    return (one for one in _found(rules, folder) if _is_complete(rules, one))
+    return (one for one in _found(rules, folder) if not one.is_symlink() and _is_complete(rules, one))
 
 
 def latest(rules: Checkpoints, folder: Path) -> Path | None:
@@ -46,7 +46,7 @@ def latest(rules: Checkpoints, folder: Path) -> Path | None:
     found = next(complete(rules, folder), None)
     if found or rules.pattern or not folder.is_dir():
         return found
-    entries = (one for one in folder.iterdir() if one.name != DESCRIPTION)
+    entries = (one for one in folder.iterdir() if one.name != DESCRIPTION and not one.is_symlink())
     return max(entries, key=lambda one: one.lstat().st_mtime, default=None)
 
 
@@ -108,12 +108,17 @@ def _found(rules: Checkpoints, folder: Path) -> list[Path]:
 
 
 def _of_script(folder: Path) -> list[Path]:
+    """Those of a user's own script that say themselves that they are whole. A file does so if it is the only one: others may be parts of the same."""
+    entries = (
+        [one for one in folder.iterdir() if one.name[0] != "." and one.name != DESCRIPTION] if folder.is_dir() else []
+    )
     found = {}
-    for one in folder.iterdir() if folder.is_dir() else ():
-        last = next((one / name for name in LAST if (one / name).is_file()), None) if one.is_dir() else one
-        if last and last.exists() and _TEMPORARY not in one.name and not one.name.startswith("."):
-            whole = _is_whole(one, sure=True) if last == one else not _is_overwritten(one, last)
-            found.update({one: last.stat().st_mtime} if whole else {})
+    for one in entries:
+        last = next((one / name for name in LAST if (one / name).is_file()), None)
+        if last and _TEMPORARY not in one.name and not one.is_symlink() and not _is_overwritten(one, last):
+            found[one] = last.stat().st_mtime
+    if len(entries) == 1 and entries[0].is_file() and not entries[0].is_symlink():
+        return entries if _is_whole(entries[0], sure=True) else []
     return sorted(found, key=lambda one: found[one], reverse=True)
 
 

@@ -9,40 +9,48 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .. import bucket
+from .. import bucket, files
 from ..errors import Refused
-from .making import Here, NotFetched, remove, say
+from .making import Failed, Here, NotFetched, check_room, remove, say
 
 LINK = "compiled"
 """In a job's folder: leads to what was read."""
-_DONE = "model.done"
+_DONE, _STAMP = "model.done", ".trn-read"
+_FRESH_SECONDS = 1800.0
+"""For which jobs take what one has read."""
 _VERSION = "import importlib.metadata as m; print('neuronx-cc-' + m.version('neuronx-cc'))"
 
 
 def compiled(here: Here, uri: str) -> None:
-    """Read what other jobs have compiled. Without it, the job compiles.
+    """Read what other jobs have compiled, unless a job has just done so. Without it, the job compiles.
 
     Raises:
         NotFetched: this is only a check.
     """
-    if here.check:
-        raise NotFetched("compiled graphs")
     version = compiler(here.python, here.variables)
     place = here.trn / "neuron_cache" / ".s3" / f"{hashlib.sha256(uri.encode()).hexdigest()[:12]}-{version}"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for options in (("--exclude", f"*{_DONE}"), ("--exclude", "*", "--include", f"*{_DONE}")):
-            bucket.sync(here.variables, f"{uri}/{version}", str(place), "--size-only", *options)
-    except (bucket.Unreached, Refused, OSError) as e:
-        say(f"compiled graphs of {uri} could not be read, so the job compiles: {e}")
-        return
-    say(f"{sum(1 for _ in units(place))} compiled graphs in {uri}/{version}")
+    stamp = place / _STAMP
+    if not stamp.exists() or time.time() - stamp.stat().st_mtime > _FRESH_SECONDS:
+        if here.check:
+            raise NotFetched("compiled graphs")
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            check_room(uri, sum(bucket.sizes(here.variables, f"{uri}/{version}").values()), place)
+            for options in (("--exclude", f"*{_DONE}"), ("--exclude", "*", "--include", f"*{_DONE}")):
+                bucket.sync(here.variables, f"{uri}/{version}", str(place), "--size-only", *options)
+            files.write(stamp, secrets.token_hex(8).encode())
+        except (bucket.Unreached, Refused, Failed, OSError) as e:
+            say(f"compiled graphs of {uri} could not be read, so the job compiles: {e}")
+            return
+        say(f"{sum(1 for _ in units(place))} compiled graphs in {uri}/{version}")
     remove(here.job / LINK)
     (here.job / LINK).symlink_to(place)
 
@@ -67,20 +75,23 @@ def units(cache: Path) -> Iterator[Path]:
 
 
 def seed(job: Path, cache: Path) -> None:
-    """Link what was read into a node's cache, where that has none of it. What cannot be linked is compiled. Several processes may do so at once."""
-    place = job / LINK
-    for one in units(place) if place.is_dir() else ():
-        to = cache / one.relative_to(place)
-        last = to / _DONE if one.is_dir() else to
-        if last.exists():
-            continue
-        with contextlib.suppress(OSError):
-            to.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".trn-", dir=to.parent) as part:
-                _copy(one, Path(part, "new"))
-                if not last.exists():
-                    remove(to)  # what a compiler that was killed has left
-                    Path(part, "new").rename(to)
+    """Link what was read into a node's cache, once, where that has none of it. What cannot be linked is compiled. Several processes may do so at once,
+    and others may compile there."""
+    place, done = job / LINK, cache / _STAMP
+    with contextlib.suppress(OSError):
+        now = files.read(place / _STAMP, 100)
+        if done.exists() and files.read(done, 100) == now:
+            return
+        for one in units(place):
+            to = cache / one.relative_to(place)
+            with contextlib.suppress(OSError):
+                to.parent.mkdir(parents=True, exist_ok=True)
+                if not to.exists():
+                    with tempfile.TemporaryDirectory(prefix=".trn-", dir=to.parent) as part:
+                        _copy(one, Path(part, "new"))
+                        Path(part, "new").rename(to)
+        cache.mkdir(parents=True, exist_ok=True)
+        files.write(done, now)
 
 
 def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -> None:

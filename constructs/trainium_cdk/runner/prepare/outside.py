@@ -1,4 +1,6 @@
-"""Going on from a checkpoint in S3 (`--resume-from s3://...`): one that `work.keep` has kept, or whatever is below an address."""
+"""Going on from a checkpoint in S3 (`--resume-from s3://...`): one that `work.keep` has kept, or whatever is below an address. Whoever may write there
+has written what is read here.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ from .making import Failed, Here, check_room, remove, say
 
 FOLDER = "resumed.s3"
 """In a job's folder: what is fetched."""
+_LARGEST = 2**24
+"""Bytes of a mark that are read."""
 
 
 def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
@@ -30,19 +34,12 @@ def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
     """
     source, place = made.source.rstrip("/"), here.job / FOLDER
     try:
-        there = {
-            name: size for name, size in bucket.sizes(here.variables, source).items() if name[:1] in ("", "/", ".")
-        }
-        at, mark = _newest_kept(here, source, there)
-        files = mark.files if mark else {name: size for name, size in there.items() if name[:1] == "/"}
-        if mark and mark.kind != job.kind:
-            there_is = "".join(c for c in mark.kind if c.isascii() and c.isprintable())[:40]
-            raise Refused(
-                f"{source}{at} is a checkpoint of {there_is}, which {job.kind} does not read. Submit the same kind, or name another"
-            )
+        there = {name: size for name, size in bucket.sizes(here.variables, source).items() if _is_inside(name)}
+        at, mark = _newest_kept(here, source, there, job.kind)
+        files = mark.files if mark else {name: size for name, size in there.items() if name}
         if not files:
             raise Refused(f"{source} has no complete checkpoint. Check the bucket and the prefix, or wait for one")
-        to, size = place / Path(source + at).name if mark else place, sum(files.values())
+        to, size = place / (source + at).rpartition("/")[2] if mark else place, sum(files.values())
         place.mkdir(parents=True, exist_ok=True)
         for one in place.iterdir() if mark else ():
             if one != to:
@@ -68,20 +65,47 @@ def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
     return place
 
 
-def _newest_kept(here: Here, source: str, there: Mapping[str, int]) -> tuple[str, Mark | None]:
-    """Find the checkpoint below an address that was kept last and is whole."""
-    marks = [name[: -len(SUFFIX)] for name in there if name.endswith(SUFFIX)]
+def _newest_kept(here: Here, source: str, there: Mapping[str, int], kind: str) -> tuple[str, Mark | None]:
+    """Find the checkpoint of a kind below an address that was kept last and is whole.
+
+    Raises:
+        Refused: there are some, and none is; or they are of several jobs.
+    """
+    marks = [one[: -len(SUFFIX)] for one in there if one.endswith(SUFFIX) and there[one] <= _LARGEST]
+    why = f"{source} has no complete checkpoint. Wait for one, or name another address or job"
     for at in marks:
         try:
             mark = from_json(Mark, json.loads(bucket.copy(here.variables, source + at + SUFFIX, "-")), strict=False)
         except (ValueError, RecursionError):
             continue
-        if mark.files and all(there.get(at + name) == size for name, size in mark.files.items()):
+        has = {name[len(at) :]: size for name, size in there.items() if name == at or name.startswith(f"{at}/")}
+        if mark.kind != kind:
+            shown = "".join(c for c in mark.kind if c.isascii() and c.isprintable())[:40]
+            why = f"{source}{at} is a checkpoint of {shown}, which {kind} does not read. Submit the same kind, or name another"
+        elif not has or has != dict(mark.files):
+            say(f"{source}{at} is not whole: the one before it is used")
+        elif len(jobs := {_job_of(one) for one in marks}) > 1:
+            raise Refused(f"{source} has checkpoints of {len(jobs)} jobs. Name one, for example {source}{_job_of(at)}")
+        else:
             return at, mark
-        say(f"{source}{at} is not whole: the one before it is used")
     if marks:
-        raise Refused(f"{source} has no complete checkpoint. Wait for one, or name another address or job")
+        raise Refused(why)
     return "", None
+
+
+def _job_of(at: str) -> str:
+    """The part of a checkpoint's address before DIGEST/NAME."""
+    return at.rpartition("/")[0].rpartition("/")[0]
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether the rest of an address, as part of a path, leads nowhere else, and is no description by the name of a checkpoint.
+
+    >>> [_is_inside(one) for one in ("", ".trn-complete", "/a/b..c", "/../a", "/a//b", "/...trn-complete")]
+    [True, True, True, False, False, False]
+    """
+    parts = name.removesuffix(SUFFIX)[1:].split("/")
+    return name in ("", SUFFIX) or not {"", ".", ".."} & set(parts)
 
 
 def _transfer(here: Here, source: str, made: Checkpoints, size: int) -> str:

@@ -372,7 +372,7 @@ def progress(end: bytes) -> str:
 
 def kept(end: bytes) -> str:
     """Find the last line about copies of a training's checkpoints (`work.keep`) in the end of its log; empty if there is none."""
-    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: kept: (.{1,600})$", end, re.MULTILINE)
+    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: kept: (.{1,900})", end, re.MULTILINE)
     return found[-1].decode(errors="replace") if found else ""
 
 

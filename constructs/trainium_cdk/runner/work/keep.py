@@ -1,10 +1,10 @@
 """Copies in S3 of a job's complete checkpoints, and of the graphs that it has compiled: `runner keep FOLDER INDEX LOG`, next to the program of its
 first node. No fault of it stops the program.
 
-    ADDRESS/JOB/RUN/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/RUN/NAME
-    ADDRESS/JOB/RUN/NAME.trn-complete    `kept.Mark`, written last, and deleted first
+    ADDRESS/JOB/DIGEST/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/DIGEST/NAME
+    ADDRESS/JOB/DIGEST/NAME.trn-complete    `kept.Mark`, written last, and deleted first
 
-RUN tells apart jobs of one id, of several clusters.
+A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content: what is there is never replaced, by jobs of the same id on another cluster neither.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import bucket, files, kept, layout, records
@@ -36,23 +36,22 @@ END_SECONDS = 600.0
 KEPT = "kept: "
 """Begins the line that says what is in S3: `trn status` shows the last one."""
 FILE = "state/keep.json"
-_LONGEST_SECONDS = 600.0
+_LONGEST_SECONDS, _AGAIN_SECONDS = 600.0, 120.0
 """Between two attempts, and between two prints of the last line: the end of a log has it then."""
 _LAST_TRIES, _PAUSE_SECONDS, _QUIET_SECONDS = 3, 5.0, 60.0
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
+"""Sent to all processes of a job, as by `sbatch --signal`, for its program."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was copied, in the job's folder.
+    """What was copied, in the job's folder: `DIGEST/NAME` of each checkpoint.
 
     Attributes:
-        run: see above.
-        begun: a digest of each checkpoint that S3 may have a part of, by its name.
-        complete: the names of those that are whole there, in the order of their copies.
+        begun: those that S3 may have a part of. complete: those that are whole there, in the order of their copies.
     """
 
-    run: str = ""
-    begun: Mapping[str, str] = field(default_factory=dict)
+    begun: tuple[str, ...] = ()
     complete: tuple[str, ...] = ()
 
 
@@ -61,27 +60,36 @@ def beside(
     node: StageNode, job: JobSpec, stage: str, log: Path, variables: Mapping[str, str]
 ) -> Iterator[Callable[[], None]]:
     """Copy while a program runs. Gives a function that waits for the last copy."""
-    if not (job.environment.compiled or (job.checkpoints and job.checkpoints.keep)):
-        yield lambda: None
-        return
     words = [sys.executable, "-I", str(Path(sys.argv[0]).resolve()), "keep", str(node.root), node.index, str(log)]
-    with subprocess.Popen(
-        words, env=dict(variables), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as keeper:
+    keeper: subprocess.Popen[bytes] | None = None
+    if job.environment.compiled or (job.checkpoints and job.checkpoints.keep):
+        with contextlib.suppress(OSError):
+            keeper = subprocess.Popen(
+                words, env=dict(variables), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )
 
-        def finish() -> None:
-            assert keeper.stdin  # noqa: S101
-            keeper.stdin.close()  # which tells it that the program has ended
-            left = float(os.environ.get("SLURM_JOB_END_TIME") or "inf") - time.time() - 60
-            until = time.monotonic() + min(END_SECONDS, left)
-            while keeper.poll() is None and time.monotonic() < until and not health.order(node.job, stage, node.run):
-                time.sleep(0.2)
+    def finish() -> None:
+        if keeper is None or keeper.stdin is None:
+            return
+        keeper.stdin.close()  # which tells it that the program has ended
+        over = threading.Event()
+        before = {one: signal.signal(one, lambda *_: over.set()) for one in (signal.SIGTERM, *_IGNORED)}
+        left = float(os.environ.get("SLURM_JOB_END_TIME") or "inf") - time.time() - 60
+        until = time.monotonic() + min(END_SECONDS, left)
+        while keeper.poll() is None and time.monotonic() < until and not health.order(node.job, stage, node.run):
+            if over.wait(0.2):
+                break
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
-        try:
-            yield finish
-        finally:
+    try:
+        yield finish
+    finally:
+        if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(keeper.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                keeper.wait(10)
 
 
 def main(folder: str, index: str, log: str) -> None:
@@ -90,6 +98,8 @@ def main(folder: str, index: str, log: str) -> None:
         OSError
     ):  # nice counts within a session only, where Linux groups processes so (sched(7), "The autogroup feature")
         Path("/proc/self/autogroup").write_text("19")
+    for one in _IGNORED:
+        signal.signal(one, signal.SIG_IGN)
     root, ended = Path(folder), False
     job = layout.read_job(root)
     keeper = Keeper(job, root, index, Output(Path(log)).say)
@@ -109,10 +119,10 @@ class Keeper:
     def __init__(self, job: JobSpec, root: Path, index: str, say: Callable[[str], None]) -> None:
         self._job, self._own, self._say = job, root / index, say
         self._caches = root.parent.parent / "neuron_cache" / job.environment.cache
-        self._record = records.read(Record, self._own / FILE) or Record(secrets.token_hex(3))
+        self._record = records.read(Record, self._own / FILE) or Record()
         self._made = job.checkpoints if job.checkpoints and job.checkpoints.keep else None
-        self._to = "/".join(filter(None, (self._made.keep, index, self._record.run))) if self._made else ""
-        self._graphs, self._sent, self._failed = "", set[str](), set[str]()
+        self._to = "/".join(filter(None, (self._made.keep, index))) if self._made else ""
+        self._graphs, self._sent, self._problems = "", set[str](), dict[str, str]()
         self._said, self._next, self._wait, self._reached = 0.0, 0.0, 0.0, False
 
     def look(self, *, last: bool = False) -> None:
@@ -130,29 +140,30 @@ class Keeper:
             if all(done) or not left:
                 break
             time.sleep(_PAUSE_SECONDS)
-        if self._record.complete and time.monotonic() - self._said > _LONGEST_SECONDS:
-            self._tell("")
+        if (self._record.complete or self._problems) and time.monotonic() - self._said > _AGAIN_SECONDS:
+            self._tell()
 
     def _done(self, what: str, step: Callable[[], None]) -> bool:
-        """Return whether a step has not failed. A failure is printed once."""
+        """Return whether a step has not failed. A failure is printed once, and again with the last line."""
         try:
             step()
-            self._failed.discard(what)
+            self._problems.pop(what, None)
         except Exception as e:
             known = isinstance(e, (Refused, bucket.Unreached, OSError))
-            if what not in self._failed:
-                self._failed.add(what)
-                self._tell(f"{what} could not be copied, and is tried again: {e if known else place_of(e)}")
+            told = what in self._problems
+            self._problems[what] = f"{what} could not be copied, and is tried again: {e if known else place_of(e)}"
+            if not told:
+                self._tell()
             return False
         return True
 
-    def _tell(self, more: str) -> None:
-        newest = (self._record.complete or ("nothing",))[-1]
-        self._say("; ".join(filter(None, (f"{KEPT}{newest} in {self._to}" if self._to else "", more))))
+    def _tell(self) -> None:
+        newest = (self._record.complete or ("nothing",))[-1].rpartition("/")[2]
+        self._say("; ".join((*([f"{KEPT}{newest} in {self._to}"] if self._to else []), *self._problems.values())))
         self._said = time.monotonic()
 
-    def _note(self, begun: Mapping[str, str], complete: Iterable[str]) -> None:
-        self._record = dataclasses.replace(self._record, begun=begun, complete=tuple(complete))
+    def _note(self, begun: Iterable[str], complete: Iterable[str]) -> None:
+        self._record = Record(tuple(begun), tuple(complete))
         files.write_json(self._own / FILE, dataclasses.asdict(self._record))
 
     def _compiled(self) -> None:
@@ -173,44 +184,45 @@ class Keeper:
             self._check_forms(place)
             return
         before = kept.stats(found)
-        content = kept.content(before)
-        name, to, known = found.name, f"{self._to}/{found.name}", self._record
-        if name in known.complete and known.begun.get(name) == content:
+        name = kept.name_of(found, before)
+        if name in self._record.complete:
             return
-        if name in known.begun:  # under this name S3 may have another one, or a part of it
-            self._remove(name, parts=known.begun[name] != content)
-        self._note({**self._record.begun, name: content}, self._record.complete)
+        for old in [one for one in self._record.begun if one not in (*self._record.complete, name)]:
+            self._remove(old)  # a part of one that has changed since, or is gone
+        self._note(dict.fromkeys((*self._record.begun, name)), self._record.complete)
+        to = f"{self._to}/{name}"
         if found.is_file():
             bucket.copy(os.environ, str(found), to)
         else:
             bucket.sync(os.environ, str(found), to, "--delete")
         sizes = {file: size for file, (size, _) in before.items()}
-        there = bucket.sizes(os.environ, to)
-        if kept.stats(found) != before or any(there.get(file) != size for file, size in sizes.items()):
-            return  # its program has changed it meanwhile: the next look sees how it is then
+        if kept.stats(found) != before or bucket.files(os.environ, to) != sizes:
+            raise bucket.Unreached(f"{found.name} was changed while it was copied")
         mark = kept.Mark(self._job.kind, self._made.same, sizes)
         bucket.copy(os.environ, "-", to + kept.SUFFIX, json.dumps(to_json(mark)))
         self._note(self._record.begun, (*self._record.complete, name))
-        self._tell("")
-        for old in [one for one in self._record.begun if one not in self._record.complete[-self._made.keeps :]]:
-            self._remove(old, parts=True)
+        self._problems.pop("a checkpoint", None)
+        self._tell()
+        for old in self._record.complete[: -self._made.keeps]:
+            self._remove(old)
 
     def _check_forms(self, place: Path) -> None:
         """Raises Refused where a user's own script has checkpoints, and nothing says that they are whole."""
         if self._made and not self._made.pattern and place.is_dir():
-            newest = max(((one.stat().st_mtime, one.name) for one in place.iterdir()), default=(time.time(), ""))
+            there = [
+                (one.lstat().st_mtime, one.name) for one in place.iterdir() if one.is_dir() or one.suffix != ".json"
+            ]
+            newest = max(there, default=(time.time(), ""))
             if time.time() - newest[0] > _QUIET_SECONDS:
                 raise Refused(
                     f"nothing says that {newest[1]} is complete. Let your script write an empty file COMPLETE into its folder, last"
                 )
 
-    def _remove(self, name: str, *, parts: bool) -> None:
-        """Take a checkpoint from S3: first what says that it is whole; then, if they differ or it is an old one, its files."""
+    def _remove(self, name: str) -> None:
+        """Take a checkpoint from S3: first what says that it is whole."""
         to, known = f"{self._to}/{name}", self._record
         bucket.remove(os.environ, to + kept.SUFFIX)
         self._note(known.begun, (one for one in known.complete if one != name))
-        if parts:
-            bucket.remove(os.environ, f"{to}/", "--recursive")
-            bucket.remove(os.environ, to)
-            begun = {one: content for one, content in known.begun.items() if one != name}
-            self._note(begun, self._record.complete)
+        bucket.remove(os.environ, f"{to}/", "--recursive")
+        bucket.remove(os.environ, to)
+        self._note((one for one in known.begun if one != name), self._record.complete)

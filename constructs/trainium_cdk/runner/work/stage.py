@@ -246,7 +246,7 @@ class RunningStage:
         self.forgotten = tasks.forgotten
         if code and judge.order is None and self.stage.name != "prepare":
             self._look_for_a_broken_node(judge)
-        self.order = judge.order
+        self.order = None if code == 0 and tasks.are_done else judge.order
         if self.order and self.order.do == health.MOVE:
             self._move()
         if self.order:

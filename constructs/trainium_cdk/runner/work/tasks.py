@@ -57,13 +57,18 @@ class Tasks:
                 return code
             if code == 0 or code > 128 or not left or not self._may_start_again():
                 break
-        if code == 0 and not self._within(NFS_SECONDS, lambda: self._count("done") >= self.number):
+        if code == 0 and not self._within(NFS_SECONDS, lambda: self.are_done):
             say(
                 f"only {self._count('done')} of {self.number} tasks have recorded in {self.job}/state that they succeeded, though srun reports no "
                 "error: a node has failed, or could not write there"
             )
             return 1
         return code
+
+    @property
+    def are_done(self) -> bool:
+        """True if each has recorded its success: what is ordered after that is late."""
+        return self._count("done") >= self.number
 
     def wait_if_a_node_ends(self) -> None:
         """Wait for Slurm if a machine shuts down (a spot interruption): that ends its processes before Slurm knows. Then Slurm ends this script, and
