@@ -46,8 +46,10 @@ def test_every_command(tmp_path: Path) -> None:
         for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
             shell.run(command)
         logs = []
+        job = ""
         for command in commands():
-            printed = shell.run(command)
+            printed = shell.run(command.replace("/JOB", f"/{job}"))
+            job = job or printed.strip()
             if command.startswith("trn submit"):
                 env = re.findall(r"--environment \S+", command)[0]
                 logs.append(shell.run(f"trn logs -f {printed.strip()} {env}"))
@@ -58,7 +60,7 @@ def test_every_command(tmp_path: Path) -> None:
         assert f"Neuron driver {release.dkms}, runtime {release.runtime}" in logs[0]
         kept = aws.client("s3").list_objects_v2(Bucket="my-bucket")["Contents"]
         assert {
-            re.sub("/[0-9a-f]{6}/", "/", one["Key"]).split("/")[2] for one in kept if one["Key"].endswith("COMPLETE")
+            re.sub("/[0-9a-f]{12}/", "/", one["Key"]).split("/")[2] for one in kept if one["Key"].endswith("COMPLETE")
         } == {"10.step", "20.step"}
         shell.run("trn destroy TrnPclusterStack --environment east.yaml")
         left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}

@@ -51,7 +51,7 @@ def test_a_training_outlives_its_cluster(engine: str, tmp_path: Path) -> None:
         first = deploy(shell, engine, "first")
         job = shell.run(f"{TRAIN} --env TRN_SANDBOX_HOLD=25:/efs/go-on {first}").strip()
         look = f"trn status {job} --json {first}"
-        assert until(lambda: f'"ckpt_20.pt in {KEEP}/{job}/' in shell.run(look), 300), shell.run(
+        assert until(lambda: f'"ckpt_20.pt in {KEEP}/{job}"' in shell.run(look), 300), shell.run(
             f"trn logs {job} {first}"
         )
         shell.run(f"trn cancel {job} {first}")

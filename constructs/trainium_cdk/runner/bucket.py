@@ -52,7 +52,7 @@ def sizes(variables: Mapping[str, str], address: str) -> dict[str, int]:
 
 
 def files(variables: Mapping[str, str], address: str) -> dict[str, int]:
-    """The same of what is a checkpoint by itself: without its mark."""
+    """`sizes` without the mark of a checkpoint."""
     return {name: size for name, size in sizes(variables, address).items() if name != SUFFIX}
 
 

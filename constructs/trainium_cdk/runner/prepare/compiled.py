@@ -50,6 +50,7 @@ def compiled(here: Here, uri: str) -> None:
         except (bucket.Unreached, Refused, Failed, OSError) as e:
             say(f"compiled graphs of {uri} could not be read, so the job compiles: {e}")
             return
+    if not here.check:
         say(f"{sum(1 for _ in units(place))} compiled graphs in {uri}/{version}")
     remove(here.job / LINK)
     (here.job / LINK).symlink_to(place)

@@ -99,7 +99,7 @@ def _job_of(at: str) -> str:
 
 
 def _is_inside(name: str) -> bool:
-    """Return whether the rest of an address, as part of a path, leads nowhere else, and is no description by the name of a checkpoint.
+    """Return whether the rest of an address, as part of a path, leads nowhere else.
 
     >>> [_is_inside(one) for one in ("", ".trn-complete", "/a/b..c", "/../a", "/a//b", "/...trn-complete")]
     [True, True, True, False, False, False]

@@ -4,7 +4,7 @@ first node. No fault of it stops the program.
     ADDRESS/JOB/DIGEST/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/DIGEST/NAME
     ADDRESS/JOB/DIGEST/NAME.trn-complete    `kept.Mark`, written last, and deleted first
 
-A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content: what is there is never replaced, by jobs of the same id on another cluster neither.
+A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content. So no checkpoint replaces another one, and jobs of one id on two clusters harm nothing.
 """
 
 from __future__ import annotations
