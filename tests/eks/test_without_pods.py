@@ -140,6 +140,9 @@ def test_trn_list_says_why_what_was_admitted_gets_no_pod() -> None:
         "own": "its pods cannot be created: must be set",
         "own-b": 'its pods cannot be created: pods "own-train-0-0-" is forbidden: exceeded quota: small',
     }
+    jobs[0]["metadata"]["creationTimestamp"] = now  # Kueue's webhook did not know the new JobSet for a moment
+    assert list(look.refusals(api)) == ["own-b"]
+    del jobs[0]["metadata"]["creationTimestamp"]
     columns = {"Queue": "trn", "Admitted": "True"}
     row = {"metadata": {"name": "w", "ownerReferences": [OWNER]}, "columns": columns}
     [found] = foreign.list_others(

@@ -231,12 +231,22 @@ def recent_warnings(api: Api) -> list[Object]:
 
 
 def refusals(api: Api) -> dict[str, str]:
-    """Describe why pods cannot be created, by the name of a JobSet, or of its own Job."""
+    """Describe why pods cannot be created, by the name of a JobSet, or of its own Job. A JobSet whose Job was created after the refusal has none: Kueue's
+    webhook may not know a new JobSet for a moment."""
     events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
     jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
     about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
     owners = [str((one.get("labels") or {}).get(_SET_NAME) or one.get("name")) for one in about]
-    return {name: f"its pods cannot be created: {_cause(e)}" for name, e in zip(owners, events, strict=True)}
+    made = {
+        (one.get("labels") or {}).get(_SET_NAME): names.seconds(one.get("creationTimestamp") or "") or 0
+        for one in jobs.values()
+    }
+    found = {
+        name: e
+        for name, e in zip(owners, events, strict=True)
+        if _last(e) > made.get(name, 0) or e["involvedObject"]["kind"] != "JobSet"
+    }
+    return {name: f"its pods cannot be created: {_cause(e)}" for name, e in found.items()}
 
 
 def event_text(event: Object) -> str:
