@@ -16,6 +16,10 @@ MISMATCH = "pattern"
 """Type of the error of a text without its form. Its context has `fix`."""
 
 
+S3_FOLDER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*"
+"""Regular expression of a place in S3 for files of jobs: a bucket and a prefix, without IAM's wildcards and a shell's signs."""
+
+
 @dataclass(frozen=True)
 class Text:
     """The form of a text, as metadata of its type: `Annotated[str, Text(r"^[0-9]+$", "digits", "12")]`.

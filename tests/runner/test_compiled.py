@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -13,22 +12,13 @@ import pytest
 
 from sandbox import LocalAws
 from tests.runner.preparing import Cluster
-from tests.runner.test_keep import objects
+from tests.runner.test_keep import BUCKET, objects, s3
 from tests.runner.test_resume import content, write
-from tests.support import need
 from trainium_cdk.runner.prepare import compiled
 from trainium_cdk.runner.spec import PrepareStep
 
-BUCKET = "compiled"
+__all__ = ["s3"]
 XLA, NATIVE = "neuronxcc-2.21.1+abc/MODULE_{}+0a", "ab/cd/abcd{}.neff"
-
-
-@pytest.fixture(scope="module")
-def s3(local_aws: LocalAws) -> Any:
-    need(shutil.which("aws") is not None, "the AWS CLI is not installed")
-    client = local_aws.client("s3")
-    client.create_bucket(Bucket=BUCKET)
-    return client
 
 
 @pytest.fixture

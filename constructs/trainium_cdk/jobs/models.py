@@ -13,7 +13,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, sweep, words
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
-from trainium_cdk.jobs.texts import ADDRESS, S3_FOLDER, WORD, Array, EnvName, Image, Name, Word
+from trainium_cdk.jobs.texts import ADDRESS, WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.words import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.jobs.wrong_fields import describe_errors
@@ -23,7 +23,7 @@ from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.runner.spec import JobSpec as JobSpec
 from trainium_cdk.runner.spec import PrepareStep, Program, Words
-from trainium_cdk.text import Text
+from trainium_cdk.text import S3_FOLDER, Text
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Cluster, Fleet
@@ -122,7 +122,7 @@ class Job(BaseModel):
     precompile: bool = Field(default=True, description="Compile the graphs first, in a separate stage.")
     cache: (
         Annotated[
-            str, Text(rf"{WORD.regex}|^{S3_FOLDER}$", f"{WORD.words}; or an address in S3", "s3://my-bucket/compiled")
+            str, Text(rf"{WORD.regex}|^{S3_FOLDER}/?$", f"{WORD.words}; or an address in S3", "s3://my-bucket/compiled")
         ]
         | None
     ) = Field(
@@ -131,7 +131,7 @@ class Job(BaseModel):
         "which clusters share: graphs are read from there first, and written there.",
     )
     keep: (
-        Annotated[str, Text(rf"^(no|{S3_FOLDER})$", "an address in S3, or no", "s3://my-bucket/checkpoints")] | None
+        Annotated[str, Text(rf"^(no|{S3_FOLDER}/?)$", "an address in S3, or no", "s3://my-bucket/checkpoints")] | None
     ) = Field(
         default=None,
         description="Copy each complete checkpoint to this address in S3, while the job runs. Default: the environment's (jobs: {keep}). no: nowhere.",

@@ -45,8 +45,6 @@ Image = Annotated[
 ]
 ADDRESS = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?"
 """Regular expression of an address in S3."""
-S3_FOLDER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*/?"
-"""The same, as `jobs.keep` and `jobs.cache` of an environment take it."""
 Data = Annotated[
     str,
     Text(

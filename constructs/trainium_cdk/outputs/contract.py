@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainium_cdk.errors import OutputsError
+from trainium_cdk.text import S3_FOLDER
 
 CONTRACT = "1"
 """Raised when an output changes its meaning: a `trn` that reads another one says so instead of guessing."""
@@ -276,7 +277,6 @@ UNKNOWN = "not-deployed"
 _INSTANCE = rf"i-[0-9a-f]{{8,17}}|{UNKNOWN}"
 _LABEL, _ID = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}"
 _FOLDER, _VERSION = r"(/[A-Za-z0-9_][A-Za-z0-9_-]*)+", r"[0-9][A-Za-z0-9_.+-]{0,99}"
-_S3 = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*"
 _IMAGE = r"[a-z0-9][A-Za-z0-9._:/@-]{0,511}"
 _SYSTEM = "root|daemon|bin|sys|sync|adm|nobody|slurm|munge|slurmrestd|pcluster-admin|ssm-user|dbus|sshd|systemd-.*|_.*"
 _USER = rf"(?!({_SYSTEM})$)[A-Za-z][A-Za-z0-9_.@-]{{0,63}}"
@@ -294,8 +294,8 @@ FORMS: Mapping[str, str] = {
     "os": f"|{_LABEL}",
     "image": f"|{_IMAGE}",
     "health": r"|[a-z]{1,20}=[a-z]{1,20}( [a-z]{1,20}=[a-z]{1,20}){0,9}",
-    "keep": f"|{_S3}",
-    "cache": f"|{_S3}",
+    "keep": f"|{S3_FOLDER}",
+    "cache": f"|{S3_FOLDER}",
     "bucket": r"|[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
     "registry_uri": f"|{_IMAGE}",
     "head_node_id": f"|{_INSTANCE}",

@@ -32,7 +32,7 @@ from trainium_cdk.settings.types import (
     numbers,
     sections,
 )
-from trainium_cdk.text import Text
+from trainium_cdk.text import S3_FOLDER, Text
 
 
 class Settings(BaseModel):
@@ -234,7 +234,7 @@ S3Uri = Annotated[
 S3Folder = Annotated[
     str,
     Text(
-        r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*/?$",
+        rf"^{S3_FOLDER}/?$",
         "an address in S3: a bucket, and a prefix if you like, of letters, digits and _ . = + @ -",
         "s3://my-bucket/runs",
         max_length=255,  # a key has at most 1,024 bytes: the rest is for what is below

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ..kept import LINE
 from .course import Course
 from .records import (
     COLOUR,
@@ -372,7 +373,7 @@ def progress(end: bytes) -> str:
 
 def kept(end: bytes) -> str:
     """Find the last line about copies of a training's checkpoints (`work.keep`) in the end of its log; empty if there is none."""
-    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: kept: (.{1,900})", end, re.MULTILINE)
+    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: " + LINE.encode() + rb"(.{1,900})", end, re.MULTILINE)
     return found[-1].decode(errors="replace") if found else ""
 
 

@@ -33,8 +33,6 @@ from .places import StageNode
 
 END_SECONDS = 600.0
 """For which a program that has ended well waits for the copy of its last checkpoint."""
-KEPT = "kept: "
-"""Begins the line that says what is in S3: `trn status` shows the last one."""
 FILE = "state/keep.json"
 _LONGEST_SECONDS, _AGAIN_SECONDS = 600.0, 120.0
 """Between two attempts, and between two prints of the last line: the end of a log has it then."""
@@ -71,7 +69,9 @@ def beside(
     def finish() -> None:
         if keeper is None or keeper.stdin is None:
             return
-        keeper.stdin.close()  # which tells it that the program has ended
+        with contextlib.suppress(OSError):  # whatever ends the wait, the program has ended well
+            records.mark(node.job, stage, node.run, "done")
+        keeper.stdin.close()  # which tells the keeper that it has ended
         over = threading.Event()
         before = {one: signal.signal(one, lambda *_: over.set()) for one in (signal.SIGTERM, *_IGNORED)}
         left = float(os.environ.get("SLURM_JOB_END_TIME") or "inf") - time.time() - 60
@@ -94,9 +94,8 @@ def beside(
 
 def main(folder: str, index: str, log: str) -> None:
     os.nice(19)
-    with contextlib.suppress(
-        OSError
-    ):  # nice counts within a session only, where Linux groups processes so (sched(7), "The autogroup feature")
+    # nice counts within a session only, where Linux groups processes so (sched(7), "The autogroup feature")
+    with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text("19")
     for one in _IGNORED:
         signal.signal(one, signal.SIG_IGN)
@@ -159,7 +158,7 @@ class Keeper:
 
     def _tell(self) -> None:
         newest = (self._record.complete or ("nothing",))[-1].rpartition("/")[2]
-        self._say("; ".join((*([f"{KEPT}{newest} in {self._to}"] if self._to else []), *self._problems.values())))
+        self._say("; ".join((*([f"{kept.LINE}{newest} in {self._to}"] if self._to else []), *self._problems.values())))
         self._said = time.monotonic()
 
     def _note(self, begun: Iterable[str], complete: Iterable[str]) -> None:

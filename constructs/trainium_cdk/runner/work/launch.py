@@ -81,9 +81,7 @@ def launch(
             stack.enter_context(events.beside(node, output.file, made))
             finish = stack.enter_context(keep.beside(node, job, stage.name, output.file, made))
         ended = run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
-        if finish and not (ended.why or ended.code or ended.found):
-            with contextlib.suppress(OSError):  # whatever ends the wait, the program has ended well
-                records.mark(node.job, stage.name, node.run, "done", task)
+        if finish and not (ended.why or ended.code):
             finish()
         return ended
 
