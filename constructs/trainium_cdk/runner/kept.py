@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .errors import Refused
 
-LINE = "kept: "
-"""Begins the line of a log that says what is in S3: `trn status` shows the last one."""
 SUFFIX = ".trn-complete"
 """The end of a mark's address, after the checkpoint's own."""
 

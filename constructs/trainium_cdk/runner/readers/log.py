@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..kept import LINE
 from .course import Course
 from .records import (
     COLOUR,
@@ -371,9 +370,13 @@ def progress(end: bytes) -> str:
     return look(end)[0]
 
 
+KEPT = "kept: "
+"""Begins the line that says what of a training is in S3: `trn status` shows the last one."""
+
+
 def kept(end: bytes) -> str:
     """Find the last line about copies of a training's checkpoints (`work.keep`) in the end of its log; empty if there is none."""
-    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: " + LINE.encode() + rb"(.{1,900})", end, re.MULTILINE)
+    found: list[bytes] = re.findall(rb"^[^ ]{0,30} {0,3}trn: " + KEPT.encode() + rb"(.{1,900})", end, re.MULTILINE)
     return found[-1].decode(errors="replace") if found else ""
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from .. import bucket, files, kept, layout, records
 from ..errors import Refused, place_of
 from ..prepare import checkpoints, compiled
+from ..readers.log import KEPT
 from ..spec import JobSpec, to_json
 from . import health
 from .output import Output
@@ -158,7 +159,7 @@ class Keeper:
 
     def _tell(self) -> None:
         newest = (self._record.complete or ("nothing",))[-1].rpartition("/")[2]
-        self._say("; ".join((*([f"{kept.LINE}{newest} in {self._to}"] if self._to else []), *self._problems.values())))
+        self._say("; ".join((*([f"{KEPT}{newest} in {self._to}"] if self._to else []), *self._problems.values())))
         self._said = time.monotonic()
 
     def _note(self, begun: Iterable[str], complete: Iterable[str]) -> None:
