@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,17 @@ def resumed(site: Site, addresses: dict[str, str], expected: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def s3(local_aws: LocalAws) -> Any:
+def s3(local_aws: LocalAws) -> Iterator[None]:
+    """The bucket, empty before and gone after: the scene on Kubernetes has the same one, maybe in the same local AWS."""
     client = local_aws.client("s3")
     seed_datasets(client)
     client.create_bucket(Bucket=BUCKET)
-    return client
+    yield
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        client.delete_objects(
+            Bucket=BUCKET, Delete={"Objects": [{"Key": each["Key"]} for each in page.get("Contents", ())]}
+        )
+    client.delete_bucket(Bucket=BUCKET)
 
 
 def site_of(slurm: LocalSlurm) -> Site:
