@@ -12,7 +12,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 
 from trainium_cdk import TrnEks, TrnStorage, settings
 
@@ -25,9 +25,9 @@ vpc = ec2.Vpc(stack, "Vpc", max_azs=3, nat_gateways=1)
 cluster = eks.Cluster(
     stack,
     "Mine",
-    version=eks.KubernetesVersion.V1_33,
+    version=eks.KubernetesVersion.of("1.36"),
     vpc=vpc,
-    kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=KubectlV35Layer(stack, "Kubectl")),
+    kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=KubectlV36Layer(stack, "Kubectl")),
     default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
     default_capacity=0,
 )

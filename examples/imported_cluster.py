@@ -11,7 +11,7 @@ access entries, and the add-ons VPC CNI (1.18.5 or newer), Pod Identity and EFS 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 
 from trainium_cdk import TrnEks, TrnStorage, settings
 
@@ -34,7 +34,7 @@ cluster = eks.Cluster.from_cluster_attributes(
     vpc=vpc,
     cluster_security_group_id=given["group"] or "sg-0123456789abcdef0",  # the one that EKS created for the cluster
     kubectl_role_arn=given["role"] or "arn:aws:iam::111122223333:role/ClusterAdmin",
-    kubectl_layer=KubectlV35Layer(stack, "Kubectl"),
+    kubectl_layer=KubectlV36Layer(stack, "Kubectl"),
 )
 
 # Ours

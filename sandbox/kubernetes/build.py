@@ -10,8 +10,9 @@ the others again, and two checkouts with the same modules share the programs:
 - `module_session_manager/`: AWS's session-manager-plugin, for tunnels and shells. It names no versions of its libraries: these are the newest, and
   of twinj/uuid the last one that still has what it calls.
 
-A folder's go.mod alone pins modules and versions. Three modules are built from a patched copy (`patches`): kwok's newest release for this
-Kubernetes still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
+A folder's go.mod alone pins modules and versions. `module_1_35` has that of the Kubernetes before, for the same programs: one version a
+build, and `TRN_SANDBOX_KUBERNETES=1.35` chooses it. Three modules are built from a patched copy (`patches`): kwok's release for Kubernetes
+1.35 still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
 is one behind Volcano's own and lacks one constant; Kueue looks for certificates of its metrics where only root can write.
 """
 
@@ -53,6 +54,7 @@ class Part:
         kept: parts of modules that are copied: (module, its folder or file, name under `directory`).
         patches: (module, file, old text, new text; without an old text the new one is appended).
         size: of the modules' archives, in MB (measured 2026-11-28).
+        code: the folder with the Go files, if it is another one.
     """
 
     folder: Path
@@ -62,13 +64,20 @@ class Part:
     kept: tuple[tuple[str, str, str], ...]
     patches: tuple[tuple[str, str, str, str], ...]
     size: int
+    code: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        """What is compiled: the Go files, and go.mod and go.sum."""
+        code = sorted((self.code or self.folder).glob("*.go"))
+        return [*code, self.folder / "go.mod", self.folder / "go.sum"]
 
     @functools.cached_property
     def key(self) -> str:
         """Digest of the inputs: the folder's files, the build options, and the processor, as machines may share a home folder."""
         options = (self.patches, self.kept, self.command(Path()), platform.machine())
         digest = hashlib.sha256(repr(options).encode())
-        for file in sorted(self.folder.iterdir()):
+        for file in self.files:
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
@@ -112,8 +121,14 @@ class Part:
         return ["build", *flags, f"-o={output}", *self.packages]
 
 
+VERSIONS = {"1.36": "module", "1.35": "module_1_35"}
+"""The versions of Kubernetes that can be built, the default first, and their folders."""
+VERSION = os.environ.get("TRN_SANDBOX_KUBERNETES") or next(iter(VERSIONS))
+if VERSION not in VERSIONS:
+    raise ValueError(f"TRN_SANDBOX_KUBERNETES = {VERSION}: write {' or '.join(VERSIONS)}")
 CLUSTER = Part(
-    folder=_HERE / "module",
+    folder=_HERE / VERSIONS[VERSION],
+    code=_HERE / "module",
     programs=(
         "certificates",
         "etcd",
@@ -135,7 +150,9 @@ CLUSTER = Part(
             "metav1.InitialEventsListBlueprintAnnotationKey",
             "metav1.InitialEventsAnnotationKey",
         ),
-    ),
+    )
+    if VERSION == "1.35"
+    else (),
     size=104,
 )
 VOLCANO = Part(
@@ -323,7 +340,9 @@ def _make(part: Part, target: Path, source: Path, report: Callable[[str], None])
 
 def _copy_source(go: Path, part: Part, source: Path) -> None:
     """The sources to compile: the part's folder, and the patched copies of modules."""
-    shutil.copytree(part.folder, source)
+    source.mkdir()
+    for file in part.files:
+        shutil.copyfile(file, source / file.name)
     for module, name, old, new in part.patches:
         copy = source / "mended" / module.rpartition("/")[2]
         shutil.copytree(_folder_of(go, module, part.folder), copy, copy_function=shutil.copyfile)

@@ -18,7 +18,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
 
 
 def slurm(stack: cdk.Stack) -> None:
@@ -47,10 +47,10 @@ def kubernetes(stack: cdk.Stack) -> None:
         stack,
         "Cluster",
         vpc=vpc,
-        version=eks.KubernetesVersion.V1_34,
+        version=eks.KubernetesVersion.of("1.36"),
         default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
         default_capacity=0,
-        kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=KubectlV35Layer(stack, "Kubectl")),
+        kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=KubectlV36Layer(stack, "Kubectl")),
     )
     policies = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")
     role = iam.Role(

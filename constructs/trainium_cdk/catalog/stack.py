@@ -36,7 +36,7 @@ class Stack:
         system: operating system of the nodes.
         driver: version of aws-neuronx-dkms on the nodes; None = not known.
         runtime: version of the Neuron runtime that jobs load.
-        version: version of ParallelCluster, or of Kubernetes (for example 1.35); None = the catalogue's default.
+        version: version of ParallelCluster, or of Kubernetes (for example 1.36); None = the catalogue's default.
         ami: release date of the EKS node image; None = the one that is chosen (see `best_ami`), or another image.
     """
 

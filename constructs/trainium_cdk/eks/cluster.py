@@ -202,7 +202,13 @@ class TrnEksCluster(OwnCluster):
         }
         plain = eks.Cluster.from_cluster_attributes(self, "Plain", **attributes)  # type: ignore[arg-type]
         provider = KubectlProvider(
-            self, "Kubectl", cluster=plain, subnets=subnets, security_group=self.client_group, charts=charts
+            self,
+            "Kubectl",
+            version=self.version,
+            cluster=plain,
+            subnets=subnets,
+            security_group=self.client_group,
+            charts=charts,
         )
         entry = self._entry("Deployer", provider.role.role_arn, "cluster-admin")
         provider.wait_for(self._resource, entry, *before)

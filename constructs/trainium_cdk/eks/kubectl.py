@@ -11,7 +11,6 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.acknowledged import acknowledge
@@ -26,6 +25,16 @@ _PULL = (
 )
 MEMORY_MIB = 1024
 """MiB. Helm and kubectl together run out of memory with 256 MiB (aws-cdk issue 11248)."""
+
+
+def _kubectl(version: str) -> type[functions.LayerVersion]:
+    """The layer with kubectl and Helm. kubectl fits a cluster of one minor version more or less (Kubernetes' version skew policy). The one
+    of 1.35 is also for 1.33, whose standard support has ended: none of the layers fits both."""
+    if int(version.partition(".")[2]) < 36:
+        from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer as Layer
+    else:
+        from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer as Layer
+    return Layer
 
 
 @jsii.implements(IPropertyInjector)
@@ -62,6 +71,7 @@ class KubectlProvider(Construct):
     are this construct's, allow only what they do.
 
     Args:
+        version: of the cluster's Kubernetes. It chooses kubectl.
         charts: ARNs of the ECR repositories that charts are pulled from. Default: none, as charts come from public registries.
     """
 
@@ -71,6 +81,7 @@ class KubectlProvider(Construct):
         id: str,
         *,
         cluster: eks.ICluster,
+        version: str,
         subnets: Sequence[ec2.ISubnet],
         security_group: ec2.ISecurityGroup,
         charts: Sequence[str] = (),
@@ -94,7 +105,7 @@ class KubectlProvider(Construct):
             self,
             "Provider",
             cluster=cluster,
-            kubectl_layer=KubectlV35Layer(self, "Kubectl"),
+            kubectl_layer=_kubectl(version)(self, "Kubectl"),
             private_subnets=list(subnets),
             security_groups=[security_group],
             memory=Size.mebibytes(MEMORY_MIB),

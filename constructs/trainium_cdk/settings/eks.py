@@ -278,7 +278,7 @@ class Mirror(Settings):
 class ControlPlane(Settings):
     """A control plane: its version, its name, and who reaches it."""
 
-    version: Annotated[str, Text(r"^1\.[0-9]{2}$", "a version of Kubernetes", "1.35"), FromVersion] | None = None
+    version: Annotated[str, Text(r"^1\.[0-9]{2}$", "a version of Kubernetes", "1.36"), FromVersion] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
     """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next version. `extended` keeps
