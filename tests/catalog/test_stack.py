@@ -148,7 +148,7 @@ def test_the_default_environment_is_such_a_default() -> None:
     assert (env.pcluster.os, env.release.version, env.framework) == ("ubuntu2404", "2.28.1", "torch-xla")
     assert python_of(CATALOG, env.release.frameworks["torch-xla"], env.pcluster.os) == "3.12"
     assert env.node_image
-    assert env.node_image.version == "1.35.6-20260625"
+    assert env.node_image.version == "1.36.2-20260625"
     assert not [p for p in checks.check(env) if p.rule == "incompatible-versions"]
 
 

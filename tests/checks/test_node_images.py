@@ -26,7 +26,7 @@ def about(text: str) -> list[Problem]:
         (
             NATIVE + "eks: {node_groups: [{instance_type: trn2.48xlarge}]}",
             "info",
-            "the newest known image, 1.35.6-20260714, has Neuron driver 2.29.0.0, and the runtime 2.35.30.0 of Neuron 2.33.0 is for driver "
+            "the newest known image, 1.36.2-20260714, has Neuron driver 2.29.0.0, and the runtime 2.35.30.0 of Neuron 2.33.0 is for driver "
             "2.31.7.0. Each node of trn installs it when it starts",
             "node_groups[].custom_ami",
             NATIVE + "eks: {node_groups: [{instance_type: trn2.48xlarge, custom_ami: ami-0123456789abcdef0}]}",
@@ -46,7 +46,7 @@ def about(text: str) -> list[Problem]:
             NATIVE + "eks: {node_groups: [{instance_type: trn2.48xlarge, custom_ami: ami-0123456789abcdef0}]}",
         ),
         (
-            NATIVE + "eks: {ami_release: '20260403', node_groups: [{instance_type: trn2.48xlarge}]}",
+            NATIVE + "eks: {version: '1.35', ami_release: '20260403', node_groups: [{instance_type: trn2.48xlarge}]}",
             "error",
             "driver 2.26.10.0 and runtime 2.35.30.0 are not compatible",
             "remove eks.ami_release: nodes then have driver 2.31.7.0",

@@ -101,7 +101,7 @@ def test_namespaces_of_the_system_are_reserved(name: str) -> None:
 
 
 def test_a_node_image_of_the_catalogue_is_known() -> None:
-    dates = settings.load().catalog.amis("1.35")
+    dates = settings.load().catalog.amis("1.36")
     assert [
         d
         for d in dates

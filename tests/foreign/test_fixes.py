@@ -107,7 +107,7 @@ ALONE: list[tuple[Build, Given, str, str, Given]] = [
     (system, {"min_nodes": 3, "nodes": 2}, "nodes = (this section): min_nodes 3", "write min_nodes <= nodes <= max_nodes", {"min_nodes": 2, "nodes": 2}),
     (control_plane, {"endpoint": "public"}, "control_plane = (this section): endpoint is public", "add public_cidrs: [203.0.113.0/24]", {"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}),
     (control_plane, {"endpoint": "public", "public_cidrs": ["0.0.0.0/0"]}, "control_plane.public_cidrs[0] = 0.0.0.0/0", "write endpoint: private", {"endpoint": "private"}),
-    (control_plane, {"version": eks.KubernetesVersion.of("1")}, "control_plane.version = 1", 'for example "1.35"', {"version": "1.35"}),
+    (control_plane, {"version": eks.KubernetesVersion.of("1")}, "control_plane.version = 1", 'for example "1.36"', {"version": "1.36"}),
     (plugins, {"scaling": {"retry_minutes": 0}}, "scaling.retry_minutes = 0", "write 1 or more", {"scaling": {"retry_minutes": 1}}),
 ]  # fmt: skip
 """What cannot be built: the argument with its value, the fix, and the arguments of who follows it."""

@@ -66,7 +66,7 @@ ACCOUNTING = (
     "pcluster: {accounting: {uri: 'db:3306', user: slurm, "
     "password_secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:d-AbCdEf'}}"
 )
-STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
+STANDARD = {"1.36": version("STANDARD_SUPPORT", "2027-08-02")}
 SSO = "AWSReservedSSO_Admin_0123456789abcdef"
 SSO_ARN = f"arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/eu-west-1/{SSO}"
 ENTRY, ENTRY_AT = "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/%s'}]}", ("eks", "access", 0, "principal")
@@ -124,16 +124,16 @@ TABLE = [
     Case("parallelcluster", "pcluster: {version: 3.15.0}", [], [("error", "3.15.0", "write pcluster.version: 3.16.1")]),
     Case("parallelcluster", "", [image(CreationDate="2026-01-01", DeprecationTime="2026-05-01T00:00:00Z"),
                                  image(CreationDate="2025-01-01")], [("warning", "deprecated")]),
-    Case("kubernetes", "", STANDARD, [("ok", "until 2027-03-27")], "eks"),
+    Case("kubernetes", "", STANDARD, [("ok", "until 2027-08-02")], "eks"),
     Case("kubernetes", EKS, {**STANDARD, "1.34": version("EXTENDED_SUPPORT", "2026-10-02")},
-         [("warning", "costs more, and support ends 2027-12-02", "one of 1.35")], "eks"),
+         [("warning", "costs more, and support ends 2027-12-02", "one of 1.36")], "eks"),
     Case("kubernetes", EKS, {**STANDARD, "1.34": version("STANDARD_SUPPORT", "2026-12-02")},
          [("warning", "it ends 2026-12-02")], "eks"),
     Case("kubernetes", EKS, {**STANDARD, "1.34": version("UNSUPPORTED", "2025-12-02")}, [("error", "unsupported")], "eks"),
     Case("kubernetes", EKS, STANDARD, [("error", "EKS does not create clusters of this version in us-east-1")], "eks"),
     Case("addons", "", {}, [("error", f"add-on {a}", "another Kubernetes version") for a in ADDONS], "eks"),
-    Case("node-image", "", "ami-1", [("ok", "published for Kubernetes 1.35")], "eks"),
-    Case("node-image", EKS, None, [("error", "no Neuron image for Kubernetes 1.34", "write eks.version: 1.35")], "eks"),
+    Case("node-image", "", "ami-1", [("ok", "published for Kubernetes 1.36")], "eks"),
+    Case("node-image", EKS, None, [("error", "no Neuron image for Kubernetes 1.34", "write eks.version: 1.36")], "eks"),
     Case("pcs-image", "", None, [("error", "AWS publishes no PCS-ready image of ubuntu2404 in us-east-1", "give pcs.custom_ami")], "pcs"),
     Case("pcs-clusters", "", ["trn-pcs", "a", "b", "c", "d"],
          [("error", "PCS cluster trn-pcs = exists", "write another pcs.cluster_name"), ("warning", "5 other clusters in us-east-1, and this is the default limit")],

@@ -181,7 +181,7 @@ def test_versions(aws: LocalAws) -> None:
     assert "write pcluster.version: 3.16.1" in wrong(report("pcluster: {version: 3.99.0}"))["parallelcluster"]
     assert "extended support" in wrong(report("eks: {version: '1.33'}", "eks"))["kubernetes"]
     facts = json.loads((aws.directory / "eks-versions.json").read_text())
-    del facts["versions"]["1.35"]
+    del facts["versions"]["1.36"]
     facts["addons"]["vpc-cni"] = ["v1.99.0-eksbuild.1"]
     facts["images"] = []
     aws.set_answers("eks-versions", facts)
