@@ -4,8 +4,7 @@ There are four parts. Each has a folder there, named by the sum of its module's 
 the others again, and two checkouts with the same modules share the programs:
 
 - `module/`: Kubernetes, kwok and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
-- `module_volcano/`: Volcano's programs in one binary, built only where they are asked for. Libraries that both binaries need have the same
-  versions, and are compiled once. The others take 2 of 12 minutes of processor time (measured 2026-11-28);
+- `module_volcano/`: Volcano's programs in one binary, built only where they are asked for. It needs the libraries of Kubernetes 1.35;
 - `module_kueue/`: Kueue, JobSet and Kubeflow Trainer, which need newer libraries of Kubernetes, as their own projects build them;
 - `module_session_manager/`: AWS's session-manager-plugin, for tunnels and shells. It names no versions of its libraries: these are the newest, and
   of twinj/uuid the last one that still has what it calls.
