@@ -16,13 +16,18 @@ def answer(
     unknown: Mapping[str, str],
     now: float,
     limits: Limits,
+    *,
+    claims: bool = False,
 ) -> Answer:
     """Return the answer to a request whose nodes are not assigned yet.
 
     Args:
         unknown: why the groups that are not in `groups` could not be read.
+        claims: whether Kueue also asks for nodes for pods without devices, as it does where pods claim them.
     """
     if request.needs and not any(need[0] for need, _ in request.needs):
+        if claims:
+            return Answer("Provisioned", "NoDevices", "its pods ask for no devices, and wait for no node group")
         return Answer(
             "Failed", "NoDevices", "its pods ask for 0 devices. Ask for 1 or more, or send it without a queue"
         )
@@ -63,7 +68,7 @@ def answer(
 
 def _fits(request: NodeRequest, group: Group) -> bool:
     """Return whether a request's pods fit into a group of maximum size without other pods."""
-    return not places(request, [group.resources] * group.maximum)[1]
+    return not places(request, [(group.resources, group.devices)] * group.maximum)[1]
 
 
 def _room(group: Group) -> str:

@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, aside, ended, metrics, observe
+from . import after, aside, claims, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
@@ -30,7 +30,7 @@ from .model import Answer, Group, Limits, NodeRequest, ScalingPlan
 from .supply import decide
 
 T = TypeVar("T")
-_REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+_REQUESTS, _CLAIMS = "/apis/autoscaling.x-k8s.io/v1", "/apis/resource.k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
 _WORKLOADS = f"{aside.KUEUE}/workloads"
@@ -85,7 +85,14 @@ class ScalerSettings:
         """Read the settings from JSON."""
         data = json.loads(text)
         groups = tuple(
-            observe.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
+            observe.GroupSettings(
+                name,
+                nodegroup,
+                kind["type"],
+                tuple(kind["resources"]),
+                kind.get("claims", False),
+                kind.get("share", False),
+            )
             for kind in data.pop("types")
             for name, nodegroup in kind["groups"].items()
         )
@@ -116,6 +123,10 @@ class Supplier:
         labels = {name: observe.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
         labels |= {name: {settings.label: name} for name in unknown}
+        claimed = claims.ClaimObjects(frozenset(group.name for group in settings.groups if group.claims))
+        if claimed.groups:
+            kinds = ("resourceclaimtemplates", "resourceslices", "resourceclaims")
+            claimed = claims.ClaimObjects(claimed.groups, *(api.list(f"{_CLAIMS}/{kind}") for kind in kinds))
         cluster = observe.ObservedCluster(
             settings.resources,
             labels,
@@ -125,6 +136,7 @@ class Supplier:
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
             isolate=settings.devices == "replace",
+            claims=claimed,
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
@@ -157,7 +169,8 @@ class Supplier:
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
         given = (plan, {name: groups[name] for name in usable}, unknown, now, settings.limits)
-        told_of = {key: self._try(f"request {key}", answer, r, *given) for key, r in waiting.items()}
+        also = {"claims": bool(claimed.groups)}
+        told_of = {key: self._try(f"request {key}", answer, r, *given, **also) for key, r in waiting.items()}
         answers = {key: told for key, told in told_of.items() if told}
         # those for good last: many of one team keep no other waiting
         for key, told in sorted(answers.items(), key=lambda one: one[1].reason in _FOR_GOOD):

@@ -8,6 +8,11 @@ from typing import Literal
 
 Resources = tuple[int, ...]
 """Amounts of the resources that are counted, the devices first."""
+Device = frozenset[tuple[int, str]]
+"""A device that pods claim: the groups of connected devices to which it belongs, each with their number."""
+Devices = tuple[Device, ...]
+Room = tuple[Resources, Devices]
+"""What is free on a node. Its devices are listed where pods claim them: who takes several takes a whole group."""
 RESIZABLE = ("ACTIVE", "DEGRADED")
 """States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
 
@@ -44,6 +49,7 @@ class GroupNode:
         holders: requests whose pods are on it.
         leaving: whether it was cordoned to be removed.
         broken: whether a device of it is reported broken, and the node still takes pods.
+        devices: those that are free, where pods claim them.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
     """
 
@@ -57,6 +63,7 @@ class GroupNode:
     leaving: bool = False
     protected: bool | None = None
     broken: bool = False
+    devices: Devices = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class Group:
     Attributes:
         name: its name in the environment.
         resources: of one node.
+        devices: of one new node, where pods claim them.
         desired: number of instances requested from AWS.
         requested: number that was requested by `change` last; None if none.
         trouble: AWS's own words about missing instances.
@@ -101,6 +109,7 @@ class Group:
     reserved: bool = False
     atomic: bool = False
     reservations: tuple[Reservation, ...] = ()
+    devices: Devices = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits, NodeRequest, Resources, ScalingPlan
+from .model import (
+    RESIZABLE,
+    Devices,
+    Group,
+    GroupChange,
+    GroupNode,
+    GroupPlace,
+    Limits,
+    NodeRequest,
+    Resources,
+    Room,
+    ScalingPlan,
+)
 
 
 def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float, limits: Limits) -> ScalingPlan:
@@ -31,19 +43,41 @@ def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float,
     return ScalingPlan(kept, places)
 
 
-def places(request: NodeRequest, free: list[Resources]) -> tuple[set[int], int]:
+def places(request: NodeRequest, free: list[Room]) -> tuple[set[int], int]:
     """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room. Pods without
     devices take none. The work grows with the number of nodes, not of pods, which others choose."""
     taken, missing = set[int](), 0
     for need, count in sorted(request.needs, reverse=True):
         rest = count if need[0] else 0
         for i, left in enumerate(free):
-            if fits := max(0, min([rest, *(a // b for a, b in zip(left, need, strict=True) if b)])):
-                free[i] = tuple(a - b * fits for a, b in zip(left, need, strict=True))
+            fits, free[i] = _put(need, rest, left)
+            if fits:
                 taken.add(i)
                 rest -= fits
         missing += rest
     return taken, missing
+
+
+def _put(need: Resources, most: int, room: Room) -> tuple[int, Room]:
+    """Return how many pods, at most `most`, fit into a node's room, and what they leave."""
+    left, devices = room
+    fits = max(0, min([most, *(a // b for a, b in zip(left, need, strict=True) if b)]))
+    if devices:
+        most, fits = fits, 0
+        while fits < most and (rest := without(devices, need[0])) is not None:
+            devices, fits = rest, fits + 1
+    return fits, (tuple(a - b * fits for a, b in zip(left, need, strict=True)), devices)
+
+
+def without(devices: Devices, count: int) -> Devices | None:
+    """Return the free devices that are left when a pod takes `count`, as Kubernetes' scheduler chooses them: the first ones, and all of one group
+    where there are groups of `count`. None if it cannot have them."""
+    every = range(len(devices))
+    groups = dict.fromkeys(group for device in devices for group in device if group[0] == count)
+    for own in [[i for i in every if group in devices[i]] for group in groups] or [[*every]]:
+        if len(own) >= count:
+            return tuple(devices[i] for i in every if i not in own[:count])
+    return None
 
 
 class _GroupPlan:
@@ -57,8 +91,8 @@ class _GroupPlan:
         ]
         # a kubelet does not join again whose node was deleted, and a provisioned request would wait for it for ever
         self._late = {n.instance for n in self._nodes if n.state == "starting" and _expired(n, now, limits)}
-        self._free = {n.instance: n.free for n in self._nodes}
-        self._new: list[Resources] = []
+        self._free: dict[str, Room] = {n.instance: (n.free, n.devices) for n in self._nodes}
+        self._new: list[Room] = []
         self._started: list[int] = []
         """Number of new nodes that each request starts."""
         self._kept: set[str] = set()
@@ -83,7 +117,7 @@ class _GroupPlan:
         if new:
             more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
             free += self._new
-            free += [group.resources] * (len(order) + more - len(free))
+            free += [(group.resources, group.devices)] * (len(order) + more - len(free))
         taken, missing = places(request, free)
         if missing and not request.provisioned:
             return None
