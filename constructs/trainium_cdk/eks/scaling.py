@@ -202,16 +202,14 @@ class TrnScaler(Checked):
 
 def _by_type(node_groups: Iterable[INodeGroup]) -> list[dict[str, object]]:
     """Instance types, with the names of their groups: in the environment, which is also the queue's, and in EKS."""
-    types: dict[tuple[str, int, int, bool, bool], dict[str, str]] = {}
+    types: dict[tuple[str, int, int, tuple[str, ...]], dict[str, str]] = {}
     for group in node_groups:
-        fleet = group.fleet
-        kind = (fleet.instance_type, fleet.devices, fleet.efa, fleet.claims, fleet.share)
-        types.setdefault(kind, {})[fleet.resource] = group.nodegroup_name
+        forms = tuple(name for name in ("claims", "share") if getattr(group.fleet, name))
+        kind = (group.fleet.instance_type, group.fleet.devices, group.fleet.efa, forms)
+        types.setdefault(kind, {})[group.fleet.resource] = group.nodegroup_name
     return [
-        {"type": name, "resources": [devices, efa], "groups": groups}
-        | ({"claims": True} if claims else {})
-        | ({"share": True} if share else {})
-        for (name, devices, efa, claims, share), groups in types.items()
+        {"type": name, "resources": counts, "groups": groups, **dict.fromkeys(forms, True)}
+        for (name, *counts, forms), groups in types.items()
     ]
 
 

@@ -16,18 +16,15 @@ def answer(
     unknown: Mapping[str, str],
     now: float,
     limits: Limits,
-    *,
-    claims: bool = False,
 ) -> Answer:
     """Return the answer to a request whose nodes are not assigned yet.
 
     Args:
         unknown: why the groups that are not in `groups` could not be read.
-        claims: whether Kueue also asks for nodes for pods without devices, as it does where pods claim them.
     """
-    if request.needs and not any(need[0] for need, _ in request.needs):
-        if claims:
-            return Answer("Provisioned", "NoDevices", "its pods ask for no devices, and wait for no node group")
+    if not request.needs:
+        return Answer("Provisioned", "Provisioned", "its pods need no nodes")
+    if not any(need[0] for need, _ in request.needs):
         return Answer(
             "Failed", "NoDevices", "its pods ask for 0 devices. Ask for 1 or more, or send it without a queue"
         )

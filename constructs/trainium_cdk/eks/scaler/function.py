@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, aside, claims, ended, metrics, observe
+from . import after, aside, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
@@ -86,12 +86,7 @@ class ScalerSettings:
         data = json.loads(text)
         groups = tuple(
             observe.GroupSettings(
-                name,
-                nodegroup,
-                kind["type"],
-                tuple(kind["resources"]),
-                kind.get("claims", False),
-                kind.get("share", False),
+                name, nodegroup, kind["type"], tuple(kind["resources"]), "claims" in kind, "share" in kind
             )
             for kind in data.pop("types")
             for name, nodegroup in kind["groups"].items()
@@ -123,10 +118,6 @@ class Supplier:
         labels = {name: observe.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
         labels |= {name: {settings.label: name} for name in unknown}
-        claimed = claims.ClaimObjects(frozenset(group.name for group in settings.groups if group.claims))
-        if claimed.groups:
-            kinds = ("resourceclaimtemplates", "resourceslices", "resourceclaims")
-            claimed = claims.ClaimObjects(claimed.groups, *(api.list(f"{_CLAIMS}/{kind}") for kind in kinds))
         cluster = observe.ObservedCluster(
             settings.resources,
             labels,
@@ -136,7 +127,8 @@ class Supplier:
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
             isolate=settings.devices == "replace",
-            claims=claimed,
+            claims={group.name for group in settings.groups if group.claims},
+            listed=lambda kind: api.list(f"{_CLAIMS}/{kind}"),
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
@@ -169,8 +161,7 @@ class Supplier:
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
         given = (plan, {name: groups[name] for name in usable}, unknown, now, settings.limits)
-        also = {"claims": bool(claimed.groups)}
-        told_of = {key: self._try(f"request {key}", answer, r, *given, **also) for key, r in waiting.items()}
+        told_of = {key: self._try(f"request {key}", answer, r, *given) for key, r in waiting.items()}
         answers = {key: told for key, told in told_of.items() if told}
         # those for good last: many of one team keep no other waiting
         for key, told in sorted(answers.items(), key=lambda one: one[1].reason in _FOR_GOOD):

@@ -8,11 +8,10 @@ from typing import Literal
 
 Resources = tuple[int, ...]
 """Amounts of the resources that are counted, the devices first."""
-Device = frozenset[tuple[int, str]]
-"""A device that pods claim: the groups of connected devices to which it belongs, each with their number."""
-Devices = tuple[Device, ...]
+Devices = tuple[frozenset[tuple[int, str]], ...]
+"""Devices that pods claim: the groups of connected ones that each is in, with their number."""
 Room = tuple[Resources, Devices]
-"""What is free on a node. Its devices are listed where pods claim them: who takes several takes a whole group."""
+"""What is free on a node. `Devices` is empty where pods do not claim them."""
 RESIZABLE = ("ACTIVE", "DEGRADED")
 """States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from .amounts import requested, whole
-from .claims import NO_CLAIMS, NOTHING_CLAIMED, ClaimedDevices, ClaimObjects, fresh
 from .conditions import clock
+from .devices import Claims, Listed, fresh, requested, whole
 from .labels import LEAVING
 from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
 
 Object = dict[str, Any]
+Claimed = Callable[[Object, Object], int | None]
 T = TypeVar("T")
 
 CLASS = "node-group.trainium-cdk"
@@ -130,7 +129,7 @@ class ObservedCluster:
         templates: Kueue's PodTemplates.
         provisioning: ProvisioningRequests.
         isolate: whether a node with a broken device is given to no pod any more.
-        claims: of the node groups whose devices pods claim.
+        claims, listed: as of `Claims`.
 
     Attributes:
         joined: nodes, by instance.
@@ -150,20 +149,21 @@ class ObservedCluster:
         now: float,
         *,
         isolate: bool = True,
-        claims: ClaimObjects = NO_CLAIMS,
+        claims: Set[str] = frozenset(),
+        listed: Listed = lambda _: (),
     ) -> None:
         self._isolate = isolate
         self._names, self._now, self.unreadable = names, now, list[str]()
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
-        self._claimed = ClaimedDevices(claims, self._read)
+        self._claims = Claims(claims, listed, self._read)
         self._pods: dict[str, list[PlacedPod]] = {}
         for each in pods:
-            if kept := self._read(pod, each, names, self._claimed):
+            if kept := self._read(pod, each, names, self._claims.asked):
                 self._pods.setdefault(kept.node, []).append(kept)
         self._holders = {each.request for each in itertools.chain.from_iterable(self._pods.values())}
-        self._claimed.read_devices()
-        read = functools.partial(self._read, template)
-        self._templates = {key(each): t for each in templates if (t := read(each, names, self._claimed))}
+        self._claims.read_nodes()
+        given = (names, self._claims.asked)
+        self._templates = {key(each): t for each in templates if (t := self._read(template, each, *given))}
         self.provisioning = {key(each): each for each in provisioning}
         placed = self._placed()
         self.requests = [
@@ -176,7 +176,7 @@ class ObservedCluster:
             return read(obj, *given)
         except Exception as error:
             metadata = obj.get("metadata", {})
-            name = key(obj) if "namespace" in metadata else metadata.get("name") or obj.get("InstanceId")
+            name = key(obj) if "namespace" in metadata else metadata.get("name", obj.get("InstanceId"))
             self.unreadable.append(f"{obj.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
             return None
 
@@ -200,14 +200,13 @@ class ObservedCluster:
             return None  # Kueue creates the templates first: without one, the request is being deleted
         sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            needs[chosen.needs] += count
+            if chosen.needs[0] or not self._claims.groups:  # else Kueue also asks for pods without devices
+                needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
             key=key(request),
             groups=tuple(
-                name
-                for name, has in labels.items()
-                if all(_matches(p, has) and p.forms <= {name in self._claimed.groups} for p in sets)
+                n for n, has in labels.items() if all(_matches(p, has, n in self._claims.groups) for p in sets)
             ),
             needs=tuple((needs - placed.get(key(request), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
@@ -264,37 +263,35 @@ class ObservedCluster:
             devices = fresh(has[0]) if group.settings.claims else ()
             return GroupNode(id, free=has, since=launched.get(id, self._now), devices=devices)
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
-        name, share, why = metadata["name"], group.settings.share, broken(node) if self._isolate else ""
-        if group.settings.claims:
-            announced = self._claimed.announced(name, has[0], share=share)
-            node.setdefault("status", {}).setdefault("allocatable", {})[self._names[0]] = str(announced)
-            why = "" if share and self._claimed.bad(name) else why  # the rest of the node can be used
         own = {t["key"] for t in group.described.get("taints", [])}
         leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
-        usable = _usable(node, resources, own, cordoned=leaving) and not why
         # on a node that is lost, a pod that is being deleted stays for ever
-        mine = [p for p in self._pods.get(name, []) if p.phase != "Deleted" or ready(node)]
+        mine = [p for p in self._pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
         # the node of an ended pod stays while its workload lives
         busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
-        free, devices = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)], ()
+        why, devices = broken(node) if self._isolate else "", ()
+        free = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)]
         if group.settings.claims:
-            devices, claimed = self._claimed.room(name, has[0], {p.uid for p in works})
-            free[0], busy = len(devices), busy or claimed
+            uids, share = {p.uid for p in works}, group.settings.share
+            there, bad, claimed, devices = self._claims.node(metadata["name"], has[0], uids, share=share)
+            node.setdefault("status", {}).setdefault("allocatable", {})[self._names[0]] = str(there)
+            free[0], busy, why = len(devices), busy or claimed, "" if share and bad else why
+        usable = _usable(node, resources, own, cordoned=leaving) and not why
         new = mark is None and not _lacks(node, resources)
         until_now = usable or mark == ""  # the last run saw it busy
         idle = float(mark or (self._now if until_now else seconds(metadata["creationTimestamp"])))
         return GroupNode(
             id,
-            name=name,
+            name=metadata["name"],
             state="usable" if usable else "starting" if new else "unusable",
             free=tuple(free),
+            devices=devices,
             since=self._now if busy else idle,
             busy=busy,
             holders=frozenset(p.request for p in mine) - {""},
             leaving=leaving,
             broken=bool(why) and not node["spec"].get("unschedulable"),
-            devices=devices,
             protected=instance.get("ProtectedFromScaleIn", False)
             if instance["LifecycleState"] == "InService"
             else None,
@@ -320,11 +317,11 @@ class ObservedCluster:
         return found
 
 
-def pod(manifest: Object, names: Sequence[str], claimed: ClaimedDevices = NOTHING_CLAIMED) -> PlacedPod | None:
+def pod(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0) -> PlacedPod | None:
     """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
-    needs = (needs[0] + (claimed.asked(spec, metadata["namespace"]) or 0), *needs[1:])
+    needs = (needs[0] + (claimed(manifest, spec) or 0), *needs[1:])
     if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
@@ -333,19 +330,19 @@ def pod(manifest: Object, names: Sequence[str], claimed: ClaimedDevices = NOTHIN
     return PlacedPod(spec["nodeName"], of, needs, phase, metadata.get("uid", ""))
 
 
-def template(manifest: Object, names: Sequence[str], claimed: ClaimedDevices = NOTHING_CLAIMED) -> Template | None:
-    """A template of pods; None if what they claim is not known."""
+def template(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0) -> Template | None:
+    """A PodTemplate; None if it is not known how many devices its pods claim."""
     spec = manifest["template"]["spec"]
-    if (count := claimed.asked(spec, manifest["metadata"]["namespace"])) is None:
+    if (count := claimed(manifest, spec)) is None:
         return None
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
     terms = node.get("nodeSelectorTerms", [])
     if len(json.dumps(terms)) > 1 << 16:  # they are compared with each node group
         raise ValueError("its node affinity has more than 65,536 characters")
-    needs = requested(spec, names)
-    forms = frozenset(form for form, some in ((True, count), (False, needs[0])) if some)
-    return Template((needs[0] + count, *needs[1:]), spec.get("nodeSelector", {}), terms, forms)
+    device, *others = requested(spec, names)
+    forms = frozenset(form for form, some in ((True, count), (False, device)) if some)
+    return Template((device + count, *others), spec.get("nodeSelector", {}), terms, forms)
 
 
 def status(answer: Answer, before: Object, now: float) -> Object | None:
@@ -466,9 +463,9 @@ def key(manifest: Mapping[str, Any]) -> str:
     return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
 
 
-def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
-    """Return whether nodes with these labels fit a pod's node selector and required node affinity."""
-    if any(labels.get(key) != value for key, value in pods.selector.items()):
+def _matches(pods: Template, labels: Mapping[str, str], claims: bool = False) -> bool:
+    """Return whether nodes with these labels, and this form of devices, fit a pod's node selector, required node affinity, and devices."""
+    if pods.forms - {claims} or any(labels.get(key) != value for key, value in pods.selector.items()):
         return False
     return not pods.affinity or any(_term(term, labels) for term in pods.affinity)
 

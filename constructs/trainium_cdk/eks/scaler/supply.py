@@ -9,19 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import (
-    RESIZABLE,
-    Devices,
-    Group,
-    GroupChange,
-    GroupNode,
-    GroupPlace,
-    Limits,
-    NodeRequest,
-    Resources,
-    Room,
-    ScalingPlan,
-)
+from .devices import take
+from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits, NodeRequest, Room, ScalingPlan
 
 
 def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float, limits: Limits) -> ScalingPlan:
@@ -49,35 +38,16 @@ def places(request: NodeRequest, free: list[Room]) -> tuple[set[int], int]:
     taken, missing = set[int](), 0
     for need, count in sorted(request.needs, reverse=True):
         rest = count if need[0] else 0
-        for i, left in enumerate(free):
-            fits, free[i] = _put(need, rest, left)
+        for i, (left, devices) in enumerate(free):
+            fits = max(0, min([rest, *(a // b for a, b in zip(left, need, strict=True) if b)]))
+            if devices and fits:
+                fits, devices = take(devices, need[0], fits)
             if fits:
+                free[i] = tuple(a - b * fits for a, b in zip(left, need, strict=True)), devices
                 taken.add(i)
                 rest -= fits
         missing += rest
     return taken, missing
-
-
-def _put(need: Resources, most: int, room: Room) -> tuple[int, Room]:
-    """Return how many pods, at most `most`, fit into a node's room, and what they leave."""
-    left, devices = room
-    fits = max(0, min([most, *(a // b for a, b in zip(left, need, strict=True) if b)]))
-    if devices:
-        most, fits = fits, 0
-        while fits < most and (rest := without(devices, need[0])) is not None:
-            devices, fits = rest, fits + 1
-    return fits, (tuple(a - b * fits for a, b in zip(left, need, strict=True)), devices)
-
-
-def without(devices: Devices, count: int) -> Devices | None:
-    """Return the free devices that are left when a pod takes `count`, as Kubernetes' scheduler chooses them: the first ones, and all of one group
-    where there are groups of `count`. None if it cannot have them."""
-    every = range(len(devices))
-    groups = dict.fromkeys(group for device in devices for group in device if group[0] == count)
-    for own in [[i for i in every if group in devices[i]] for group in groups] or [[*every]]:
-        if len(own) >= count:
-            return tuple(devices[i] for i in every if i not in own[:count])
-    return None
 
 
 class _GroupPlan:
