@@ -17,7 +17,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import scaling
 from trainium_cdk.eks.scaler import devices, observe
 from trainium_cdk.eks.scaler.conditions import answer
-from trainium_cdk.eks.scaler.devices import fresh, take
+from trainium_cdk.eks.scaler.devices import take
 from trainium_cdk.eks.scaler.function import ScalerSettings
 from trainium_cdk.eks.scaler.model import Devices, Group, GroupChange, GroupNode, NodeRequest
 from trainium_cdk.eks.scaler.supply import decide
@@ -126,6 +126,10 @@ def given(counts: list[int], free: Devices) -> list[int]:
     return left
 
 
+def fresh(count: int) -> Devices:
+    return tuple(frozenset((size, str(i // size)) for size in (4, 8)) for i in range(count))
+
+
 def without(*numbers: int) -> Devices:
     return tuple(device for i, device in enumerate(fresh(16)) if i not in numbers)
 
@@ -153,7 +157,7 @@ def test_who_takes_several_devices_takes_a_whole_group(counts: list[int], free: 
 
 
 def shared(*there: GroupNode, **more: Any) -> Group:
-    return Group("trn", (16, 16), 0, 4, len(there), there, devices=fresh(16), **more)
+    return Group("trn", (16, 16), 0, 4, len(there), there, **more)
 
 
 def usable(free: Devices, number: int = 0, **more: Any) -> GroupNode:
@@ -179,7 +183,7 @@ def part(key: str, count: int, pods: int = 1, **more: Any) -> NodeRequest:
         (shared(usable(without(3))), [part("a", 16)], 2),
         (shared(usable(without(*range(8)), busy=True)), [part("a", 8, provisioned=True), part("b", 4)], 2),
         (shared(usable((), busy=True)), [replace(part("a", 8, provisioned=True), needs=()), part("b", 4)], 2),
-        (shared(GroupNode("i-0", free=(16, 16), since=NOW, devices=fresh(16))), [part("a", 8), part("b", 8)], None),
+        (shared(GroupNode("i-0", free=(16, 16), since=NOW)), [part("a", 8), part("b", 8)], None),
     ],
 )
 def test_nodes_for_parts(there: Group, asked: list[NodeRequest], desired: int | None) -> None:
@@ -257,7 +261,8 @@ REPORTED["status"]["conditions"].append(HARDWARE)
         (bad(3), node(), False, ("unusable", 15, False)),
         (bad(3, effect="NoExecute"), node(), False, ("unusable", 15, False)),
         (bad(3, effect="None"), node(), False, ("usable", 16, False)),
-        (bad(*range(16)), node(), True, ("unusable", 0, False)),
+        (bad(*range(16)), node(), True, ("unusable", 16, False)),
+        (slices((1, 1, LOW)), node(), True, ("unusable", 8, False)),
         (bad(3), REPORTED, True, ("usable", 15, False)),
         (bad(), REPORTED, True, ("unusable", 16, True)),
         (bad(3), REPORTED, False, ("unusable", 15, True)),
@@ -357,8 +362,16 @@ def test_what_a_request_asks_for_is_in_its_templates(made: list[Object] | None, 
 
 
 def test_a_template_of_another_namespace_is_not_the_pods() -> None:
-    kinds = objects(resourceclaimtemplates=[claim_template("mine", exactly(16), namespace="speech")])
-    assert cluster(kinds, [pod_template("mine", "mine")], [request("mine")]).requests == []
+    for namespace, other in (("training", "speech"), ("speech", "training")):
+        kinds = objects(resourceclaimtemplates=[claim_template("mine", exactly(16), namespace=other)])
+        pods, asked = pod_template("mine", "mine", namespace=namespace), request("mine", namespace=namespace)
+        assert cluster(kinds, [pods], [asked]).requests == []
+
+
+def test_claims_of_other_devices_keep_no_job_from_a_cluster_without_ours() -> None:
+    pods = pod_template("mine", "network", count="16")
+    [found] = cluster(objects(), [pods], [request("mine")], claims=frozenset()).requests
+    assert found.needs == (((16, 0), 1),)
 
 
 def test_two_templates_of_a_pod_are_added() -> None:
@@ -420,7 +433,7 @@ def test_nothing_is_read_where_no_group_has_claims() -> None:
         raise AssertionError(kind)
 
     found = observe.ObservedCluster(NAMES, LABELS, [node()], CAPTURED["pods"], [], [], NOW, listed=listed)
-    assert (found.unreadable, found._pods) == ([], found._pods)
+    assert found.unreadable == []
     assert {p.needs for pods in found._pods.values() for p in pods} == {(0, 0)}
 
 
@@ -428,7 +441,6 @@ def test_the_names_are_the_catalogues() -> None:
     facts = Catalog.load().eks.claims
     assert facts.device_class == devices.DRIVER
     assert {int(devices._GROUP.fullmatch(facts.group.format(count=n))[1]) for n in (1, 4, 8, 16)} == {1, 4, 8, 16}  # type: ignore[index]
-    assert {n for counts in facts.parts.values() for n in counts} - {1} == {*devices._CONNECTED}
 
 
 def test_groups_of_both_forms_have_their_own_settings() -> None:

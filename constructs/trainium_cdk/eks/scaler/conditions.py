@@ -65,7 +65,7 @@ def answer(
 
 def _fits(request: NodeRequest, group: Group) -> bool:
     """Return whether a request's pods fit into a group of maximum size without other pods."""
-    return not places(request, [(group.resources, group.devices)] * group.maximum)[1]
+    return not places(request, [(group.resources, ())] * group.maximum)[1]
 
 
 def _room(group: Group) -> str:

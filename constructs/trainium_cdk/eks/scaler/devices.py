@@ -16,8 +16,6 @@ Pool = dict[str, frozenset[tuple[int, str]] | None]
 DRIVER = "neuron.aws.com"
 """Neuron's driver, and its DeviceClass. Devices of other classes are not counted."""
 _GROUP = re.compile(r"resource\.aws\.com/devicegroup([0-9]{1,3})_id")
-_CONNECTED = (4, 8)
-"""Numbers of connected devices that jobs take of a node. One that has not published its devices has them in their order."""
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _UNITS = (
     {"": 1}
@@ -77,7 +75,7 @@ class Claims:
         """
         pool, held = self._pools.get(name), self._held.get(name, [])
         if pool is None:
-            return 0, False, bool(held), fresh(count)
+            return 0, False, bool(held), ()
         used = set[str]().union(*(devices for pods, devices in held if not pods or pods & works))
         good = {each: device for each, device in pool.items() if device is not None}
         usable = count if share and good and len(pool) >= count else len(good)
@@ -114,11 +112,6 @@ def claim(manifest: Object) -> tuple[Set[str], dict[str, set[str]]] | None:
         if each["driver"] == DRIVER and not each.get("adminAccess"):
             held.setdefault(each["pool"], set()).add(each["device"])
     return ({each["uid"] for each in status.get("reservedFor") or ()}, held) if held else None
-
-
-def fresh(count: int) -> Devices:
-    """The devices of a node that has not published them."""
-    return tuple(frozenset((size, str(i // size)) for size in _CONNECTED) for i in range(count))
 
 
 def take(devices: Devices, count: int, most: int) -> tuple[int, Devices]:

@@ -11,7 +11,7 @@ Resources = tuple[int, ...]
 Devices = tuple[frozenset[tuple[int, str]], ...]
 """Devices that pods claim: the groups of connected ones that each is in, with their number."""
 Room = tuple[Resources, Devices]
-"""What is free on a node. `Devices` is empty where pods do not claim them."""
+"""What is free on a node. `Devices` is empty where pods do not claim them, and until they are published: of these, all are free."""
 RESIZABLE = ("ACTIVE", "DEGRADED")
 """States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
 
@@ -85,7 +85,6 @@ class Group:
     Attributes:
         name: its name in the environment.
         resources: of one node.
-        devices: of one new node, where pods claim them.
         desired: number of instances requested from AWS.
         requested: number that was requested by `change` last; None if none.
         trouble: AWS's own words about missing instances.
@@ -108,7 +107,6 @@ class Group:
     reserved: bool = False
     atomic: bool = False
     reservations: tuple[Reservation, ...] = ()
-    devices: Devices = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from .conditions import clock
-from .devices import Claims, Listed, fresh, requested, whole
+from .devices import Claims, Listed, requested, whole
 from .labels import LEAVING
 from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
 
@@ -254,14 +254,12 @@ class ObservedCluster:
             reserved=group.reserved,
             atomic=atomic and plain and len(scaling["AvailabilityZones"]) == 1,
             reservations=tuple(own),
-            devices=fresh(settings.resources[0]) if settings.claims else (),
         )
 
     def _node(self, instance: Object, group: DescribedGroup, launched: Mapping[str, float]) -> GroupNode:
         id, has = instance["InstanceId"], group.settings.resources
         if (node := self.joined.get(id)) is None:
-            devices = fresh(has[0]) if group.settings.claims else ()
-            return GroupNode(id, free=has, since=launched.get(id, self._now), devices=devices)
+            return GroupNode(id, free=has, since=launched.get(id, self._now))
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
         own = {t["key"] for t in group.described.get("taints", [])}
         leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
@@ -276,7 +274,7 @@ class ObservedCluster:
             uids, share = {p.uid for p in works}, group.settings.share
             there, bad, claimed, devices = self._claims.node(metadata["name"], has[0], uids, share=share)
             node.setdefault("status", {}).setdefault("allocatable", {})[self._names[0]] = str(there)
-            free[0], busy, why = len(devices), busy or claimed, "" if share and bad else why
+            free[0], busy, why = len(devices) if there else free[0], busy or claimed, "" if share and bad else why
         usable = _usable(node, resources, own, cordoned=leaving) and not why
         new = mark is None and not _lacks(node, resources)
         until_now = usable or mark == ""  # the last run saw it busy

@@ -87,7 +87,7 @@ class _GroupPlan:
         if new:
             more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
             free += self._new
-            free += [(group.resources, group.devices)] * (len(order) + more - len(free))
+            free += [(group.resources, ())] * (len(order) + more - len(free))
         taken, missing = places(request, free)
         if missing and not request.provisioned:
             return None
