@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -28,11 +30,22 @@ EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
 
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
+    wanted = Installation.of(settings.load())
+    with started(tmp_path_factory.mktemp("scenes"), local_aws, NAME, wanted, trainer=True) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def started(
+    folder: Path, local_aws: LocalAws, name: str, wanted: Installation, *, trainer: bool = False, **options: Any
+) -> Iterator[LocalKubernetes]:
+    """A cluster with a stack's objects. `options`: of `LocalKubernetes.start`."""
     need_kubernetes()
-    secret, wanted = eks.new_secret(), Installation.of(settings.load())
-    webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
-    with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:
-        running.start_trainer()  # first: Kueue looks for its kinds at growing intervals, up to two minutes
+    secret = eks.new_secret()
+    webhook = eks.webhook_url(local_aws.endpoint, name, secret)
+    with LocalKubernetes.start(folder, name=name, token_webhook=webhook, **options) as running:
+        if trainer:
+            running.start_trainer()  # first: Kueue looks for its kinds at growing intervals, up to two minutes
         running.add_system_nodes(labels={ROLE_LABEL: "system"})
         objects = [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(wanted),
@@ -44,22 +57,29 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) ->
         assert done.returncode == 0, done.stderr
         eks.attach(local_aws.directory, running, secret)
         yield running
-        eks.detach(local_aws.directory, NAME)
+        eks.detach(local_aws.directory, name)
 
 
 @pytest.fixture(scope="session")
 def session(kubernetes: LocalKubernetes, local_aws: LocalAws) -> Iterator[boto3.Session]:
     """A client with exactly the scaler's permissions in the cluster."""
+    with client_of(local_aws, NAME) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def client_of(local_aws: LocalAws, name: str) -> Iterator[boto3.Session]:
+    """A client of a cluster's scaler, and the cluster in the local AWS."""
     client, iam = local_aws.client("eks"), local_aws.client("iam")
     role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
-    client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
-    arn = iam.create_user(UserName=NAME)["User"]["Arn"]
-    key = iam.create_access_key(UserName=NAME)["AccessKey"]
-    client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[SCALER])
+    client.create_cluster(name=name, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+    arn = iam.create_user(UserName=name)["User"]["Arn"]
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    client.create_access_entry(clusterName=name, principalArn=arn, kubernetesGroups=[SCALER])
     yield boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="us-east-1")
-    client.delete_cluster(name=NAME)
-    iam.delete_access_key(UserName=NAME, AccessKeyId=key["AccessKeyId"])
-    iam.delete_user(UserName=NAME)
+    client.delete_cluster(name=name)
+    iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
+    iam.delete_user(UserName=name)
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, ScalerSettin
 from trainium_cdk.eks.scaler.model import Limits, ScalingPlan
 from trainium_cdk.eks.scaler.observe import GroupSettings
 from trainium_cdk.jobs.kubernetes.queue import aside
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
 NAME = "scenes"
 LIMITS = Limits()
@@ -79,12 +80,23 @@ def jobset(name: str, jobs: dict[str, Object], priority: str = "") -> Object:
 
 
 class Scene:
-    """One node group of trn1.32xlarge, empty at first."""
+    """One node group, empty at first: of trn1.32xlarge, whose pods request devices. `fleet`: another one."""
 
     def __init__(
-        self, name: str, maximum: int, kubernetes: LocalKubernetes, aws: LocalAws, session: boto3.Session, **group: Any
+        self,
+        name: str,
+        maximum: int,
+        kubernetes: LocalKubernetes,
+        aws: LocalAws,
+        session: boto3.Session,
+        *,
+        fleet: Fleet | None = None,
+        **group: Any,
     ) -> None:
         self.name, self.now, self.devices = name, float(int(time.time())), True
+        of = Catalog.load().instance(fleet.instance_type) if fleet else TRN1
+        self.instance_type = of
+        claims, share = (fleet.claims, fleet.share) if fleet else (False, False)
         self.kubernetes, self.aws = kubernetes, aws
         self._made: list[str] = []
         self.deleted: set[str] = set()
@@ -92,19 +104,19 @@ class Scene:
         self.nodes: list[str] = []
         self.eks, self.scaling, self.api = aws.client("eks"), aws.client("autoscaling"), kubernetes.api()
         [subnet, *_] = aws.client("ec2").describe_subnets()["Subnets"]
-        kind = {} if "launchTemplate" in group else {"instanceTypes": [TRN1.name]}
+        kind = {} if "launchTemplate" in group else {"instanceTypes": [of.name]}
         self.eks.create_nodegroup(
             clusterName=kubernetes.name,
             nodegroupName=name,
             subnets=[subnet["SubnetId"]],
             nodeRole="arn:aws:iam::000000000000:role/nodes",
             scalingConfig={"minSize": 0, "maxSize": maximum, "desiredSize": 0},
-            labels={GROUP_LABEL: QUEUE, ROLE_LABEL: "training"},
+            labels={GROUP_LABEL: QUEUE, ROLE_LABEL: "training", **({DEVICES_LABEL: "claims"} if claims else {})},
             taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}],
             **kind,
             **group,
         )
-        mine = GroupSettings(QUEUE, name, TRN1.name, (TRN1.neuron_devices, TRN1.efa_interfaces))
+        mine = GroupSettings(QUEUE, name, of.name, (of.neuron_devices, of.efa_interfaces), claims, share)
         self.settings = ScalerSettings(kubernetes.name, NAMESPACE, (NEURON, EFA), GROUP_LABEL, True, LIMITS, (mine,))
         self._session = session
 

@@ -126,8 +126,8 @@ def test_any_error_of_one_object_costs_that_object(monkeypatch: pytest.MonkeyPat
     assert all(len(each) < 2000 for each in made._failed)
     read = observe.template
 
-    def reads(found: Object, names: Any) -> Any:
-        return read(found, names) if found["metadata"]["name"] == "honest" else raises(MemoryError)
+    def reads(found: Object, *names: Any) -> Any:
+        return read(found, *names) if found["metadata"]["name"] == "honest" else raises(MemoryError)
 
     monkeypatch.setattr(observe, "template", reads)
     plan, _, unreadable = decided([template("hostile", {}), HONEST], request("a", hostile=1), request("b", honest=2))

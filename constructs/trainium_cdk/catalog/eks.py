@@ -89,6 +89,17 @@ class ResourceNames(Fact):
     hugepages: str
 
 
+class Claims(Fact):
+    """How pods claim Neuron devices (Dynamic Resource Allocation)."""
+
+    device_class: str
+    """The DeviceClass of Neuron's driver, which is also the driver's name."""
+    group: str
+    """Attribute that connected devices have in common, with `{count}`."""
+    parts: dict[str, tuple[int, ...]]
+    """How many devices of a node a job may take, by instance type, besides all of them. Other types have no parts."""
+
+
 class EksFacts(Fact):
     source: str
     date: dt.date
@@ -106,6 +117,7 @@ class EksFacts(Fact):
     pod_addresses: PodAddresses
     charts: dict[str, Chart]
     resources: ResourceNames
+    claims: Claims
     hugepages_2mi: str
     endpoints: tuple[str, ...]
     """Interface endpoints that a cluster without access to the internet needs, in addition to the gateway endpoint of

@@ -202,11 +202,15 @@ class TrnScaler(Checked):
 
 def _by_type(node_groups: Iterable[INodeGroup]) -> list[dict[str, object]]:
     """Instance types, with the names of their groups: in the environment, which is also the queue's, and in EKS."""
-    types: dict[tuple[str, int, int], dict[str, str]] = {}
+    types: dict[tuple[str, int, int, tuple[str, ...]], dict[str, str]] = {}
     for group in node_groups:
-        kind = (group.fleet.instance_type, group.fleet.devices, group.fleet.efa)
+        forms = tuple(name for name in ("claims", "share") if getattr(group.fleet, name))
+        kind = (group.fleet.instance_type, group.fleet.devices, group.fleet.efa, forms)
         types.setdefault(kind, {})[group.fleet.resource] = group.nodegroup_name
-    return [{"type": name, "resources": counts, "groups": groups} for (name, *counts), groups in types.items()]
+    return [
+        {"type": name, "resources": counts, "groups": groups, **dict.fromkeys(forms, True)}
+        for (name, *counts, forms), groups in types.items()
+    ]
 
 
 def _reading(view: ClusterView) -> list[iam.PolicyStatement]:

@@ -82,11 +82,16 @@ class Fleet(BaseModel):
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
     home: str = ""
     """The queue that these nodes are named after, where `queue` is your own partition with nodes of others; else empty."""
+    claims: bool = False
+    """Pods claim its devices (Dynamic Resource Allocation). False: they request them from the device plug-in."""
+    share: bool = False
+    """Jobs take parts of its nodes."""
 
     @property
     def text(self) -> str:
-        """Its output. Only a capacity block's has `reservation`, and only your own partition's has `home`."""
-        return self.model_dump_json(exclude={name for name in ("reservation", "home") if not getattr(self, name)})
+        """Its output, without what only some fleets have: a capacity block's `reservation`, your own partition's `home`, `claims`, `share`."""
+        some = ("reservation", "home", "claims", "share")
+        return self.model_dump_json(exclude={name for name in some if not getattr(self, name)})
 
 
 def block_of(capacity_type: str, reservation: str | None) -> str:

@@ -17,6 +17,8 @@ SERVICE_ACCOUNT = "trn-job"
 
 GROUP_LABEL = "trainium-cdk/node-group"
 """Kubernetes label of a node group's nodes; its value is the group's name."""
+DEVICES_LABEL = "trainium-cdk/devices"
+"""Kubernetes label of nodes whose devices pods claim; its value is `claims`. Nodes of the device plug-in do not have it."""
 ROLE_LABEL = "trainium-cdk/role"
 """Kubernetes label of nodes: `training` or `system`."""
 JOB_USER = 10_001
@@ -236,11 +238,12 @@ def claim_of_folder(claim: str) -> str:
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
-    return tuple(fleet_of(env.catalog.instance(group.instance_type), group) for group in env.eks.node_groups)
+    default = env.eks.plugins.devices
+    return tuple(fleet_of(env.catalog.instance(group.instance_type), group, default) for group in env.eks.node_groups)
 
 
-def fleet_of(kind: "InstanceType", nodes: "NodeGroup") -> Fleet:
-    """The fleet of a node group, whose instance type is `kind`."""
+def fleet_of(kind: "InstanceType", nodes: "NodeGroup", devices: str = "plugin") -> Fleet:
+    """The fleet of a node group, whose instance type is `kind`. `devices`: how pods get its devices, if it does not say so itself."""
     return Fleet(
         queue=nodes.name,
         resource=nodes.name,
@@ -254,4 +257,6 @@ def fleet_of(kind: "InstanceType", nodes: "NodeGroup") -> Fleet:
         ultraserver=kind.ultraserver or 0,
         capacity_type=nodes.capacity_type,
         reservation=block_of(nodes.capacity_type, nodes.reservation),
+        claims=(nodes.devices or devices) == "claims",
+        share=nodes.share,
     )

@@ -190,6 +190,10 @@ class NodeGroup(QueueSettings, NodeSettings):
     """Kubernetes labels of its nodes."""
     lnc: Literal[1, 2] | None = None
     """Number of physical NeuronCores in one logical NeuronCore. Default: the instance type's, for example 2 on trn2."""
+    devices: Literal["plugin", "claims"] | None = None
+    """How pods get its Neuron devices. It cannot change while nodes run: add a group, and remove this one. Default: `eks.plugins.devices`."""
+    share: bool = False
+    """Jobs take parts of its nodes (`trn submit --devices`), and none takes a whole one. Only with devices: claims."""
     user_data: (
         Annotated[
             str,
@@ -212,6 +216,9 @@ class NodeGroup(QueueSettings, NodeSettings):
 class Plugins(Settings):
     """What is installed in the cluster in addition to the CNI, DNS and storage drivers."""
 
+    devices: Literal["plugin", "claims"] = "plugin"
+    """How pods get Neuron devices. plugin: they request a number from Neuron's device plug-in. claims: they claim them from Neuron's DRA
+    driver. A job can then take a part of a node, and choose its own LNC. It needs Kubernetes 1.34; parts of nodes need 1.36."""
     neuron_scheduler: bool = False
     """Neuron's scheduler extension. It gives contiguous devices to your own pods that use a part of a node. Jobs of `trn submit` use whole
     nodes and do not need it."""

@@ -22,7 +22,9 @@ def answer(
     Args:
         unknown: why the groups that are not in `groups` could not be read.
     """
-    if request.needs and not any(need[0] for need, _ in request.needs):
+    if not request.needs:
+        return Answer("Provisioned", "Provisioned", "its pods need no nodes")
+    if not any(need[0] for need, _ in request.needs):
         return Answer(
             "Failed", "NoDevices", "its pods ask for 0 devices. Ask for 1 or more, or send it without a queue"
         )
@@ -63,7 +65,7 @@ def answer(
 
 def _fits(request: NodeRequest, group: Group) -> bool:
     """Return whether a request's pods fit into a group of maximum size without other pods."""
-    return not places(request, [group.resources] * group.maximum)[1]
+    return not places(request, [(group.resources, ())] * group.maximum)[1]
 
 
 def _room(group: Group) -> str:

@@ -30,7 +30,7 @@ from .model import Answer, Group, Limits, NodeRequest, ScalingPlan
 from .supply import decide
 
 T = TypeVar("T")
-_REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+_REQUESTS, _CLAIMS = "/apis/autoscaling.x-k8s.io/v1", "/apis/resource.k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
 _WORKLOADS = f"{aside.KUEUE}/workloads"
@@ -85,7 +85,9 @@ class ScalerSettings:
         """Read the settings from JSON."""
         data = json.loads(text)
         groups = tuple(
-            observe.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
+            observe.GroupSettings(
+                name, nodegroup, kind["type"], tuple(kind["resources"]), "claims" in kind, "share" in kind
+            )
             for kind in data.pop("types")
             for name, nodegroup in kind["groups"].items()
         )
@@ -125,6 +127,8 @@ class Supplier:
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
             isolate=settings.devices == "replace",
+            claims={group.name for group in settings.groups if group.claims},
+            listed=lambda kind: api.list(f"{_CLAIMS}/{kind}"),
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]

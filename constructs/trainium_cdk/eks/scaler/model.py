@@ -8,6 +8,10 @@ from typing import Literal
 
 Resources = tuple[int, ...]
 """Amounts of the resources that are counted, the devices first."""
+Devices = tuple[frozenset[tuple[int, str]], ...]
+"""Devices that pods claim: the groups of connected ones that each is in, with their number."""
+Room = tuple[Resources, Devices]
+"""What is free on a node. `Devices` is empty where pods do not claim them, and until they are published: of these, all are free."""
 RESIZABLE = ("ACTIVE", "DEGRADED")
 """States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
 
@@ -44,6 +48,7 @@ class GroupNode:
         holders: requests whose pods are on it.
         leaving: whether it was cordoned to be removed.
         broken: whether a device of it is reported broken, and the node still takes pods.
+        devices: those that are free, where pods claim them.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
     """
 
@@ -57,6 +62,7 @@ class GroupNode:
     leaving: bool = False
     protected: bool | None = None
     broken: bool = False
+    devices: Devices = ()
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,17 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from .conditions import clock
+from .devices import Claims, Listed, requested, whole
 from .labels import LEAVING
 from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
 
 Object = dict[str, Any]
+Claimed = Callable[[Object, Object], int | None]
 T = TypeVar("T")
 
 CLASS = "node-group.trainium-cdk"
@@ -41,13 +42,6 @@ _CORDONED = "node.kubernetes.io/unschedulable"
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _LAUNCHED = ("Pending", "InService")
 _ENDED = ("Succeeded", "Failed")
-_UNITS = (
-    {"": 1}
-    | {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
-    | {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
-)
-_DIGITS = 19
-"""Most digits of a number of devices: Kubernetes accepts 1e999999999, and counts in 64 bits (apimachinery, pkg/api/resource/quantity.go)."""
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
 """Region in the name of a zone: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
@@ -64,12 +58,16 @@ class GroupSettings:
         name: its name in the environment, and of its queue.
         nodegroup: its name in EKS.
         resources: of one node.
+        claims: whether pods claim its devices.
+        share: whether jobs take parts of its nodes.
     """
 
     name: str
     nodegroup: str
     instance_type: str
     resources: Resources
+    claims: bool = False
+    share: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,14 +106,16 @@ class PlacedPod(NamedTuple):
     request: str
     needs: Resources
     phase: str
+    uid: str = ""
 
 
 class Template(NamedTuple):
-    """PodTemplate, reduced to the fields in use."""
+    """PodTemplate, reduced to the fields in use. `forms`: whether its pods claim devices; empty if they need none."""
 
     needs: Resources
     selector: Mapping[str, str]
     affinity: Sequence[Object]
+    forms: frozenset[bool] = frozenset()
 
 
 class ObservedCluster:
@@ -129,6 +129,7 @@ class ObservedCluster:
         templates: Kueue's PodTemplates.
         provisioning: ProvisioningRequests.
         isolate: whether a node with a broken device is given to no pod any more.
+        claims, listed: as of `Claims`.
 
     Attributes:
         joined: nodes, by instance.
@@ -148,16 +149,21 @@ class ObservedCluster:
         now: float,
         *,
         isolate: bool = True,
+        claims: Set[str] = frozenset(),
+        listed: Listed = lambda _: (),
     ) -> None:
         self._isolate = isolate
         self._names, self._now, self.unreadable = names, now, list[str]()
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
+        self._claims = Claims(claims, listed, self._read)
         self._pods: dict[str, list[PlacedPod]] = {}
         for each in pods:
-            if kept := self._read(pod, each, names):
+            if kept := self._read(pod, each, names, self._claims.asked):
                 self._pods.setdefault(kept.node, []).append(kept)
         self._holders = {each.request for each in itertools.chain.from_iterable(self._pods.values())}
-        self._templates = {key(each): t for each in templates if (t := self._read(template, each, names))}
+        self._claims.read_nodes()
+        given = (names, self._claims.asked)
+        self._templates = {key(each): t for each in templates if (t := self._read(template, each, *given))}
         self.provisioning = {key(each): each for each in provisioning}
         placed = self._placed()
         self.requests = [
@@ -169,7 +175,8 @@ class ObservedCluster:
         try:
             return read(obj, *given)
         except Exception as error:
-            name = key(obj) if "metadata" in obj else obj.get("InstanceId")
+            metadata = obj.get("metadata", {})
+            name = key(obj) if "namespace" in metadata else metadata.get("name", obj.get("InstanceId"))
             self.unreadable.append(f"{obj.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
             return None
 
@@ -193,11 +200,14 @@ class ObservedCluster:
             return None  # Kueue creates the templates first: without one, the request is being deleted
         sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            needs[chosen.needs] += count
+            if chosen.needs[0] or not self._claims.groups:  # else Kueue also asks for pods without devices
+                needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
             key=key(request),
-            groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
+            groups=tuple(
+                n for n, has in labels.items() if all(_matches(p, has, n in self._claims.groups) for p in sets)
+            ),
             needs=tuple((needs - placed.get(key(request), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
             waiting_since=float(details.get(_WAITING_SINCE) or 0),
@@ -253,12 +263,19 @@ class ObservedCluster:
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
         own = {t["key"] for t in group.described.get("taints", [])}
         leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
-        usable = _usable(node, resources, own, cordoned=leaving) and not (self._isolate and broken(node))
         # on a node that is lost, a pod that is being deleted stays for ever
         mine = [p for p in self._pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
         # the node of an ended pod stays while its workload lives
         busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
+        why, devices = broken(node) if self._isolate else "", ()
+        free = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)]
+        if group.settings.claims:
+            uids, share = {p.uid for p in works}, group.settings.share
+            there, bad, claimed, devices = self._claims.node(metadata["name"], has[0], uids, share=share)
+            node.setdefault("status", {}).setdefault("allocatable", {})[self._names[0]] = str(there)
+            free[0], busy, why = len(devices) if there else free[0], busy or claimed, "" if share and bad else why
+        usable = _usable(node, resources, own, cordoned=leaving) and not why
         new = mark is None and not _lacks(node, resources)
         until_now = usable or mark == ""  # the last run saw it busy
         idle = float(mark or (self._now if until_now else seconds(metadata["creationTimestamp"])))
@@ -266,12 +283,13 @@ class ObservedCluster:
             id,
             name=metadata["name"],
             state="usable" if usable else "starting" if new else "unusable",
-            free=tuple(count - sum(p.needs[i] for p in works) for i, count in enumerate(has)),
+            free=tuple(free),
+            devices=devices,
             since=self._now if busy else idle,
             busy=busy,
             holders=frozenset(p.request for p in mine) - {""},
             leaving=leaving,
-            broken=self._isolate and bool(broken(node)) and not node["spec"].get("unschedulable"),
+            broken=bool(why) and not node["spec"].get("unschedulable"),
             protected=instance.get("ProtectedFromScaleIn", False)
             if instance["LifecycleState"] == "InService"
             else None,
@@ -297,44 +315,32 @@ class ObservedCluster:
         return found
 
 
-def pod(manifest: Object, names: Sequence[str]) -> PlacedPod | None:
+def pod(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0) -> PlacedPod | None:
     """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
+    needs = (needs[0] + (claimed(manifest, spec) or 0), *needs[1:])
     if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
     phase = "Deleted" if metadata.get("deletionTimestamp") else manifest["status"].get("phase", "")
-    return PlacedPod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
+    of = f"{metadata['namespace']}/{request}" if request else ""
+    return PlacedPod(spec["nodeName"], of, needs, phase, metadata.get("uid", ""))
 
 
-def template(manifest: Object, names: Sequence[str]) -> Template:
+def template(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0) -> Template | None:
+    """A PodTemplate; None if it is not known how many devices its pods claim."""
     spec = manifest["template"]["spec"]
+    if (count := claimed(manifest, spec)) is None:
+        return None
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
     terms = node.get("nodeSelectorTerms", [])
     if len(json.dumps(terms)) > 1 << 16:  # they are compared with each node group
         raise ValueError("its node affinity has more than 65,536 characters")
-    return Template(requested(spec, names), spec.get("nodeSelector", {}), terms)
-
-
-def requested(spec: Object, names: Sequence[str]) -> Resources:
-    """The request of a pod for each resource: all containers together, or the largest init container."""
-
-    def of(container: Object, name: str) -> int:
-        resources = container.get("resources", {})
-        return whole({**resources.get("limits", {}), **resources.get("requests", {})}.get(name, "0"))
-
-    containers, first = spec["containers"], spec.get("initContainers", [])
-    return tuple(max(sum(of(c, n) for c in containers), *(of(c, n) for c in first), 0) for n in names)
-
-
-def whole(quantity: str) -> int:
-    """A number of devices. The API server keeps the form in which it was written: 16, 16e0, 1k, 1Ki."""
-    number = quantity.rstrip("KMGTPEki")
-    if (value := Decimal(number)).adjusted() >= _DIGITS:
-        raise ValueError(f"{quantity[:40]} devices are more than can be counted")
-    return int(value * _UNITS[quantity[len(number) :]])
+    device, *others = requested(spec, names)
+    forms = frozenset(form for form, some in ((True, count), (False, device)) if some)
+    return Template((device + count, *others), spec.get("nodeSelector", {}), terms, forms)
 
 
 def status(answer: Answer, before: Object, now: float) -> Object | None:
@@ -455,9 +461,9 @@ def key(manifest: Mapping[str, Any]) -> str:
     return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
 
 
-def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
-    """Return whether nodes with these labels fit a pod's node selector and required node affinity."""
-    if any(labels.get(key) != value for key, value in pods.selector.items()):
+def _matches(pods: Template, labels: Mapping[str, str], claims: bool = False) -> bool:
+    """Return whether nodes with these labels, and this form of devices, fit a pod's node selector, required node affinity, and devices."""
+    if pods.forms - {claims} or any(labels.get(key) != value for key, value in pods.selector.items()):
         return False
     return not pods.affinity or any(_term(term, labels) for term in pods.affinity)
 

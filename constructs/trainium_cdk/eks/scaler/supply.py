@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits, NodeRequest, Resources, ScalingPlan
+from .devices import take
+from .model import RESIZABLE, Group, GroupChange, GroupNode, GroupPlace, Limits, NodeRequest, Room, ScalingPlan
 
 
 def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float, limits: Limits) -> ScalingPlan:
@@ -31,15 +32,18 @@ def decide(groups: Iterable[Group], requests: Iterable[NodeRequest], now: float,
     return ScalingPlan(kept, places)
 
 
-def places(request: NodeRequest, free: list[Resources]) -> tuple[set[int], int]:
+def places(request: NodeRequest, free: list[Room]) -> tuple[set[int], int]:
     """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room. Pods without
     devices take none. The work grows with the number of nodes, not of pods, which others choose."""
     taken, missing = set[int](), 0
     for need, count in sorted(request.needs, reverse=True):
         rest = count if need[0] else 0
-        for i, left in enumerate(free):
-            if fits := max(0, min([rest, *(a // b for a, b in zip(left, need, strict=True) if b)])):
-                free[i] = tuple(a - b * fits for a, b in zip(left, need, strict=True))
+        for i, (left, devices) in enumerate(free):
+            fits = max(0, min([rest, *(a // b for a, b in zip(left, need, strict=True) if b)]))
+            if devices and fits:
+                fits, devices = take(devices, need[0], fits)
+            if fits:
+                free[i] = tuple(a - b * fits for a, b in zip(left, need, strict=True)), devices
                 taken.add(i)
                 rest -= fits
         missing += rest
@@ -57,8 +61,8 @@ class _GroupPlan:
         ]
         # a kubelet does not join again whose node was deleted, and a provisioned request would wait for it for ever
         self._late = {n.instance for n in self._nodes if n.state == "starting" and _expired(n, now, limits)}
-        self._free = {n.instance: n.free for n in self._nodes}
-        self._new: list[Resources] = []
+        self._free: dict[str, Room] = {n.instance: (n.free, n.devices) for n in self._nodes}
+        self._new: list[Room] = []
         self._started: list[int] = []
         """Number of new nodes that each request starts."""
         self._kept: set[str] = set()
@@ -83,7 +87,7 @@ class _GroupPlan:
         if new:
             more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
             free += self._new
-            free += [group.resources] * (len(order) + more - len(free))
+            free += [(group.resources, ())] * (len(order) + more - len(free))
         taken, missing = places(request, free)
         if missing and not request.provisioned:
             return None
