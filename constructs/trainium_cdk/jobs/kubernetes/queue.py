@@ -199,7 +199,8 @@ def _nodes(count: str, each: int, group: str = "") -> str:
     number, rest = divmod(_whole(count), each)
     of = f" of {group}" if group else ""
     if rest:
-        return f"{_whole(count)} devices{of} (a node has {each})"
+        some = _whole(count)
+        return f"{some} device{'' if some == 1 else 's'}{of} (a node has {each})"
     return f"{number} node{'' if number == 1 else 's'}{of}"
 
 
