@@ -250,7 +250,7 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
             has = ", ".join(dict.fromkeys(f.instance_type for f in fleets))
             where = f"queue {job.queue}" if job.queue else cluster.stack
             raise JobError(f"{where} has no {job.instance_type}; it has {has}. Choose one of them")
-        fleets = found
+        fleets = tuple(f for f in found if f.share == bool(job.devices)) or found
     groups: dict[tuple[object, ...], list[Fleet]] = {}
     for fleet in fleets:  # node groups may be in different subnets, a queue is in one
         own = fleet.resource if cluster.containers else fleet.home

@@ -169,6 +169,14 @@ def test_what_cannot_be_is_refused_with_what_to_write(job: AnyJob, told: str) ->
     assert str(refused.value) == told
 
 
+def test_an_instance_type_alone_chooses_the_queue_that_suits_the_job() -> None:
+    turned = tuple(reversed(CLUSTER.fleets))
+    for fields, name in (({}, "old"), ({"devices": 4}, "debug")):
+        assert of(script(nodes=1, instance_type=TRN2, **fields), fleets=turned).fleet.queue == name
+    first = CLUSTER.fleets[1], CLUSTER.fleets[0]
+    assert of(script(nodes=1, instance_type=TRN2), fleets=first).fleet.queue == "trn"
+
+
 def test_without_a_shared_group_the_refusal_says_how_to_get_one() -> None:
     alone = CLUSTER.fleets[0]
     with pytest.raises(JobError, match="deploy a node group with `share: true`: TrnEksStack has none"):
@@ -294,6 +302,7 @@ EVENTS = {
     ("FailedScheduling", "0/3 nodes are available: 3 cannot allocate all claims. still not schedulable"): "claim-does-not-fit",
     ("FailedScheduling", "0/3 nodes are available: 1 cannot allocate all claims, 2 timed out trying to allocate devices."): "claim-timed-out",
     ("FailedScheduling", 'running "DynamicResources" filter plugin: node n: timed out trying to allocate devices'): "claim-timed-out",
+    ("FailedScheduling", "0/3 nodes are available: 3 request neuron: device class neuron.aws.com does not exist."): "claim-no-class",
     ("FailedResourceClaimCreation", 'PodResourceClaim neuron: resource claim template "run": not found'): "claim-not-created",
     ("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim c: error applying config: LNC value "
      "is not configurable for instance type trn1.2xlarge"): "claim-lnc",

@@ -16,7 +16,8 @@ with `/trn/job/job.json` (`spec.JobSpec`, without its variables), `/trn/env/env.
     TRN_ARRAY_INDEX    of an array's member
     MASTER_ADDR        name of the pod of node 0
 
-Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node.
+Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node,
+with the same claim of devices.
 """
 
 from __future__ import annotations
