@@ -266,10 +266,13 @@ class Catalog(Fact):
         """The known node images for a Kubernetes version by date of release, newest first."""
         return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}
 
-    def price(self, instance: str, region: str) -> float | None:
+    def price(self, instance: str, region: str, devices: int | None = None) -> float | None:
         """USD per hour on demand, or in a capacity block if AWS publishes no on-demand price (`price_source` tells
-        which); None if the catalogue has no price."""
-        return self.prices.get(region, {}).get(instance)
+        which); None if the catalogue has no price. `devices`: of a part of a node, in proportion; None: of all."""
+        usd, kind = self.prices.get(region, {}).get(instance), self.instances.get(instance)
+        if usd and kind and devices and 0 < devices < kind.neuron_devices:
+            return usd * devices / kind.neuron_devices
+        return usd
 
     def price_source(self, name: str, region: str) -> PriceSource | None:
         """Return the source of the price of an instance type, or of a service by its name. None if the catalogue has none, or an environment file

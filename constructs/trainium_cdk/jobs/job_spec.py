@@ -144,7 +144,7 @@ def _environment(plan: Plan) -> NodeEnvironment:
         packages=job.own_environment,
         cores=plan.fleet.cores,
         framework=plan.framework,
-        cache=job.cache_set,
+        cache=f"{job.cache_set}{_apart(plan)}",
         compiled=_compiled(plan),
         rules=_rules(cluster),
         checks=checks,
@@ -178,9 +178,15 @@ def _shown(plan: Plan) -> dict[str, Any]:
 
 
 def _compiled(plan: Plan) -> str:
-    """The address of compiled graphs that are of the job's framework and instance type; empty if none."""
+    """The address of compiled graphs that are of the job's framework, instance type, and part of a node; empty if none."""
     to = plan.shared_cache.rstrip("/")
-    return f"{to}/{plan.framework}/{plan.fleet.instance_type}" if to else ""
+    return f"{to}/{plan.framework}/{plan.fleet.instance_type}{_apart(plan)}" if to else ""
+
+
+def _apart(plan: Plan) -> str:
+    """What tells compiled graphs of a part of a node, or of a claim's LNC, from others, which may not run there; empty for none."""
+    own = {"devices": plan.job.devices, "lnc": plan.job.lnc if plan.fleet.claims else None}
+    return "".join(f"-{name}-{number}" for name, number in own.items() if number)
 
 
 def _transfer(region: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, sweep, words
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
-from trainium_cdk.jobs.texts import ADDRESS, WORD, Array, EnvName, Image, Name, Word
+from trainium_cdk.jobs.texts import ADDRESS, SET_BY_RUNNER, WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.words import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.jobs.wrong_fields import describe_errors
@@ -29,24 +29,6 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import Cluster, Fleet
 
 Scaling = Literal["strong", "weak"]
-
-_SET = {
-    **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
-    **dict.fromkeys(("NPROC_PER_NODE", "RANK", "LOCAL_RANK", "WORLD_SIZE"), "it is set for each process"),
-    **dict.fromkeys(
-        (
-            "TRN_AGAIN",
-            "TRN_ARRAY_COUNT",
-            "TRN_ARRAY_INDEX",
-            "TRN_CHECKPOINTS",
-            "TRN_JOB_ID",
-            "TRN_PROGRESS",
-        ),
-        "it is the job's own",
-    ),
-    **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the job's packages set it"),
-}
-"""Variables that the runner sets, and why: a program would not find its own value."""
 
 
 def plain(text: str) -> str:
@@ -148,6 +130,12 @@ class Job(BaseModel):
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",
     )
+    devices: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Kubernetes: take so many devices of one node, in a node group with share: true. Default: whole nodes.",
+    )
     after: (
         Annotated[
             str,
@@ -227,7 +215,7 @@ class Job(BaseModel):
         for name in self.env:
             if name.startswith("SLURM"):
                 raise wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
-            if reason := _SET.get(name):
+            if reason := SET_BY_RUNNER.get(name):
                 raise wrong(f"env {name}: {reason}. Choose another name, or set it in your own script")
             if self.env[name].startswith(BEGINS) and not FORM.fullmatch(self.env[name]):
                 raise wrong(
@@ -480,9 +468,11 @@ class Plan:
 
     def describe(self) -> list[str]:
         """The plan as lines of text."""
-        nodes = f"{self.job.nodes} node{'s' if self.job.nodes > 1 else ''}"
+        nodes, each = f"{self.job.nodes} node{'s' if self.job.nodes > 1 else ''}", " each"
+        if some := self.job.devices:
+            nodes, each = f"{some} device{'s' if some > 1 else ''} of a node", ""
         lines = [
-            f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
+            f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores{each}"
         ]
         if not self.on_trainium:
             lines = [f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, without Trainium"]

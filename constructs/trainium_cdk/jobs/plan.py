@@ -37,7 +37,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     alike = _fleets(job, cluster)
     if not alike[0].devices:
         _without_trainium(job, alike[0])
-    fleet = _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)}))
+    fleet = _part(job, cluster, _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)})))
     if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
@@ -84,6 +84,8 @@ def _without_trainium(job: Job, cpu: Fleet) -> None:
         reason = f"{job.kind} trains on NeuronCores. Use another queue, or submit your own script to {cpu.queue}"
     elif job.precompile:
         reason = "precompile runs the graphs of Trainium nodes there. Remove --precompile, or use another queue"
+    elif job.devices is not None:
+        reason = f"devices is {job.devices}, a number of Trainium devices. Remove --devices, or use another queue"
     elif job.lnc is not None:
         reason = f"lnc is {job.lnc}, a number of NeuronCores. Remove --lnc, or use another queue"
     if reason:
@@ -248,7 +250,7 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
             has = ", ".join(dict.fromkeys(f.instance_type for f in fleets))
             where = f"queue {job.queue}" if job.queue else cluster.stack
             raise JobError(f"{where} has no {job.instance_type}; it has {has}. Choose one of them")
-        fleets = found
+        fleets = tuple(f for f in found if f.share == bool(job.devices)) or found
     groups: dict[tuple[object, ...], list[Fleet]] = {}
     for fleet in fleets:  # node groups may be in different subnets, a queue is in one
         own = fleet.resource if cluster.containers else fleet.home
@@ -279,7 +281,7 @@ def _nodes(group: Iterable[Fleet]) -> int:
 
 
 def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
-    """The nodes as the job sees them. In pods, the nodes' device plug-in has decided already."""
+    """The nodes as the job sees them. In pods, the nodes' device plug-in has decided already; with claims, the job decides."""
     if job.lnc is None:
         return fleet
     from trainium_cdk.catalog import Catalog
@@ -289,12 +291,48 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
         can = f"runs with {join_words(kind.lnc, 'or')}" if kind else "is not in the catalogue"
         raise JobError(f"lnc is {job.lnc}, but {fleet.instance_type} of queue {fleet.queue} {can}. Remove it")
     cores = kind.logical_cores(job.lnc)
-    if cluster.containers and cores != fleet.cores:
+    if cluster.containers and not fleet.claims and cores != fleet.cores:
         raise JobError(
             f"lnc is {job.lnc}, but the nodes of {fleet.queue} offer {fleet.cores} NeuronCores of LNC {kind.physical_cores // fleet.cores} "
-            f"to pods. Deploy the node group with `lnc: {job.lnc}`"
+            f"to pods. Deploy the node group with `lnc: {job.lnc}`, or one with `devices: claims`, where each job chooses"
         )
     return fleet.model_copy(update={"lnc": job.lnc, "cores": cores})
+
+
+def _part(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
+    """The nodes as a job sees them that takes a part of one: with the part's devices and NeuronCores, and without EFA, which connects nodes."""
+    wanted, queue = job.devices, fleet.queue
+    parts = Catalog.load().eks.claims.parts.get(fleet.instance_type, ())
+    alone = [one.queue for one in cluster.fleets if not one.share]
+    if wanted is None:
+        if not fleet.share:
+            return fleet
+        whole = f", or --queue {alone[0]} for whole nodes" if alone else ""
+        raise JobError(f"jobs in queue {queue} take a part of a node. Give --devices {join_words(parts, 'or')}{whole}")
+    if not cluster.containers:
+        raise JobError(
+            f"devices is {wanted}, but {cluster.stack} runs {engines.get(cluster.engine).title}, where jobs have whole nodes. Remove --devices"
+        )
+    if not fleet.share:
+        shared = [one.queue for one in cluster.fleets if one.share]
+        fix = (
+            f"use --queue {shared[0]}"
+            if shared
+            else f"deploy a node group with `share: true`: {cluster.stack} has none"
+        )
+        raise JobError(f"devices is {wanted}, but jobs in queue {queue} have whole nodes. Remove --devices, or {fix}")
+    if wanted not in parts:
+        whole = f", or --queue {alone[0]} for whole nodes" if wanted == fleet.devices and alone else ""
+        raise JobError(
+            f"devices is {wanted}, but jobs in queue {queue} take {join_words(parts, 'or')} of the {fleet.devices} devices of a "
+            f"{fleet.instance_type}. Choose one of them{whole}"
+        )
+    if job.nodes > 1:
+        raise JobError(
+            f"nodes is {job.nodes}, but devices is {wanted}, and a part is of one node. Remove --nodes, or --devices"
+        )
+    cores = fleet.cores * wanted // fleet.devices
+    return fleet.model_copy(update={"devices": wanted, "cores": cores, "efa": 0})
 
 
 def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:
@@ -355,10 +393,10 @@ def _where_prepared(cluster: Cluster, on: Fleet) -> str:
 
 
 def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
-    """Return the cost of a job's nodes in USD an hour, of each member where it is an array; None if the price is not known."""
+    """Return the cost of a job's nodes, or of its part of one, in USD an hour, of each member where it is an array; None if the price is not known."""
     if fitted.fleet.capacity_type == "capacity-block":
         return None
-    price = catalog.price(fitted.fleet.instance_type, fitted.cluster.region)
+    price = catalog.price(fitted.fleet.instance_type, fitted.cluster.region, fitted.job.devices)
     return None if price is None else price * fitted.job.nodes
 
 
@@ -370,7 +408,8 @@ def price(fitted: Plan, catalog: Catalog) -> str:
         source = catalog.price_source(fleet.instance_type, region)
         kind = BLOCK if source and source.capacity_block else "the on-demand price"
         dated = f" of {source.date}" if source else ""
-        return f"{usd:,.2f} USD an hour, at {kind}{dated}{spot}, nodes only: `trn cost` has the rest"
+        part = "its part of a node" if fitted.job.devices else "nodes"
+        return f"{usd:,.2f} USD an hour, at {kind}{dated}{spot}, {part} only: `trn cost` has the rest"
     if fleet.capacity_type == "capacity-block":
         return "price unknown: a capacity block is paid for when it is bought (`trn capacity` asks for offers)"
     return (

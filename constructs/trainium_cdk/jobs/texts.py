@@ -32,6 +32,23 @@ EnvName = Annotated[
         "HF_TOKEN",
     ),
 ]
+SET_BY_RUNNER = {
+    **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
+    **dict.fromkeys(("NPROC_PER_NODE", "RANK", "LOCAL_RANK", "WORLD_SIZE"), "it is set for each process"),
+    **dict.fromkeys(
+        (
+            "TRN_AGAIN",
+            "TRN_ARRAY_COUNT",
+            "TRN_ARRAY_INDEX",
+            "TRN_CHECKPOINTS",
+            "TRN_JOB_ID",
+            "TRN_PROGRESS",
+        ),
+        "it is the job's own",
+    ),
+    **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the job's packages set it"),
+}
+"""Variables that the runner sets, and why: a program would not find its own value."""
 AbsolutePath = Annotated[
     str, Text(r"^/[^\x00\n]*$", "a path on the cluster, which begins with a slash", "/efs/model", max_length=1024)
 ]

@@ -29,8 +29,9 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, name
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.contract import COPIES
-from trainium_cdk.outputs.eks import JOB_USER
+from trainium_cdk.outputs.eks import DEVICES_LABEL, JOB_USER
 from trainium_cdk.runner.spec import PrepareStep
+from trainium_cdk.settings import Environment
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
@@ -85,9 +86,10 @@ EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
 FOLDERS = {name: f"fsap-0123456789abcdef{i}" for i, name in enumerate(("training", "speech", "vision"))}
 
 
-def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
-    """The tutorial's cluster (2 trn1.32xlarge in node group trn), with changes."""
-    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket", claims=manifests.claims([EFS]))
+def make_cluster(*fleets: Fleet, env: Environment | None = None, **changes: Any) -> EksCluster:
+    """The tutorial's cluster (2 trn1.32xlarge in node group trn), or another environment's, with changes."""
+    env = env or settings.load()
+    stack_outputs = outputs.eks_outputs(env, bucket="trn-bucket", claims=manifests.claims([EFS]))
     made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, EksCluster)
     return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
@@ -109,9 +111,9 @@ def fleet(kind: str = "trn1.32xlarge", nodes: int = NODES, **changes: Any) -> Fl
     return Fleet(**{**base, **changes})
 
 
-def base_objects() -> list[Object]:
+def base_objects(env: Environment | None = None) -> list[Object]:
     """What the stack brings into the cluster."""
-    wanted = Installation.of(settings.load())
+    wanted = Installation.of(env or settings.load())
     return [
         *manifests.namespaces(wanted),
         manifests.service_account(wanted),
@@ -163,35 +165,47 @@ def the_users_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @contextlib.contextmanager
-def serving(folder: Path, local_aws: LocalAws) -> Iterator[Running]:
-    """Two virtual trn1.32xlarge and a system node behind an EKS cluster of the local AWS, whose user may only edit jobs."""
-    secret = eks.new_secret()
-    webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
+def serving(
+    folder: Path, local_aws: LocalAws, name: str = NAME, env: Environment | None = None, **how: Any
+) -> Iterator[Running]:
+    """All nodes of an environment (default: two virtual trn1.32xlarge) and a system node behind an EKS cluster of the local AWS, whose user may only
+    edit jobs. `how`: further arguments of `LocalKubernetes.start`."""
+    secret, cluster, user = (
+        eks.new_secret(),
+        make_cluster(env=env, cluster_name=name),
+        f"{name.partition('-')[0]}-editor",
+    )
+    webhook = eks.webhook_url(local_aws.endpoint, name, secret)
     environment = image.environment(local_aws.variables)
     with (
         LocalKubernetes.start(
             folder,
-            name=NAME,
+            name=name,
             token_webhook=webhook,
             run_jobs=True,
             job_environment=environment,
             volcano=VOLCANO.built,  # for the component of TorchX
+            **how,
         ) as kubernetes,
         supplier.supplying(kubernetes),
     ):
         tools = image.make(kubernetes.directory) / "bin"
         access_point(kubernetes, VOLUME)
-        labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
-        kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), NODES, zone="us-east-1b", labels=labels)
+        for one in cluster.fleets:
+            by = {DEVICES_LABEL: "claims"} if one.claims else {}
+            labels = {GROUP_LABEL: one.resource, ROLE_LABEL: "training", **by}
+            kubernetes.add_nodes(
+                Catalog.load().instance(one.instance_type), one.nodes, zone="us-east-1b", labels=labels
+            )
         kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})
-        apply(kubernetes, base_objects())
+        apply(kubernetes, base_objects(env))
         until_open(kubernetes)
         eks.attach(local_aws.directory, kubernetes, secret)
         client, iam = local_aws.client("eks"), local_aws.client("iam")
         role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
-        client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
-        arn = iam.create_user(UserName="jobs-editor")["User"]["Arn"]
-        key = iam.create_access_key(UserName="jobs-editor")["AccessKey"]
+        client.create_cluster(name=name, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+        arn = iam.create_user(UserName=user)["User"]["Arn"]
+        key = iam.create_access_key(UserName=user)["AccessKey"]
         actions = ["eks:DescribeCluster", "ssm:StartSession", "ssm:TerminateSession"]
         policy = [{"Effect": "Allow", "Action": actions, "Resource": "*"}]
         copies = [f"s3:{name}" for name in ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")]
@@ -201,21 +215,21 @@ def serving(folder: Path, local_aws: LocalAws) -> Iterator[Running]:
             {"Effect": "Allow", "Action": own, "Resource": "arn:aws:s3:::trn-copies-own*"}
         ]  # from a bucket of one's own
         document = json.dumps({"Version": "2012-10-17", "Statement": policy})
-        iam.put_user_policy(UserName="jobs-editor", PolicyName="describe", PolicyDocument=document)
-        client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[EDITORS])
+        iam.put_user_policy(UserName=user, PolicyName="describe", PolicyDocument=document)
+        client.create_access_entry(clusterName=name, principalArn=arn, kubernetesGroups=[EDITORS])
         client.associate_access_policy(
-            clusterName=NAME,
+            clusterName=name,
             principalArn=arn,
             policyArn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSEditPolicy",
             accessScope={"type": "namespace", "namespaces": ["training"]},
         )
         keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
-        yield Running(kubernetes, make_cluster(cluster_name=NAME), {**local_aws.variables, **keys}, tools)
-        client.delete_cluster(name=NAME)
-        iam.delete_access_key(UserName="jobs-editor", AccessKeyId=key["AccessKeyId"])
-        iam.delete_user_policy(UserName="jobs-editor", PolicyName="describe")
-        iam.delete_user(UserName="jobs-editor")
-        eks.detach(local_aws.directory, NAME)
+        yield Running(kubernetes, cluster, {**local_aws.variables, **keys}, tools)
+        client.delete_cluster(name=name)
+        iam.delete_access_key(UserName=user, AccessKeyId=key["AccessKeyId"])
+        iam.delete_user_policy(UserName=user, PolicyName="describe")
+        iam.delete_user(UserName=user)
+        eks.detach(local_aws.directory, name)
 
 
 @pytest.fixture(scope="session")

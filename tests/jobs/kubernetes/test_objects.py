@@ -29,9 +29,9 @@ def described(name: str, script: Script, *stages: str) -> spec.JobSpec:
     made = [spec.StageSpec(s, script.nodes, None if s == "prepare" else program) for s in stages]
     files = {"run.sh": script.content}
     shown = {"nodes": script.nodes, "instance_type": "trn1.32xlarge"}
-    return spec.JobSpec(
-        name, "script", tuple(made), shown=shown, files=files, variables=script.env, array=script.array or ""
-    )
+    around = spec.NodeEnvironment(cache=script.cache_set)
+    rest: dict[str, Any] = {"shown": shown, "files": files, "variables": script.env, "array": script.array or ""}
+    return spec.JobSpec(name, "script", tuple(made), around, **rest)
 
 
 def made(

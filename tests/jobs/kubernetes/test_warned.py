@@ -157,3 +157,21 @@ def test_trn_why_names_joined_events_once() -> None:
     api = cast("Any", SimpleNamespace(list=lambda kind, **_: events if kind == "Event" else []))
     [found] = why_kubernetes.in_cluster(api)
     assert found.text == f"FailedMount: {MOUNT}"
+
+
+def test_a_pod_whose_claim_of_devices_is_not_created() -> None:
+    """The scheduler does not look at it, so that it has no condition, and is on no node."""
+    text = 'PodResourceClaim neuron: create ResourceClaim : resourceclaims "run-neuron-" is forbidden: exceeded quota: devices'
+    waits = pod(initContainerStatuses=[], containerStatuses=[])
+    waits["spec"] = {}
+    refused = event("FailedResourceClaimCreation", text)
+    assert told([waits], refused) == f"its pods do not start: FailedResourceClaimCreation: {text}"
+    assert told([waits]) == "starts"
+    looked_at = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes: 3 cannot allocate all claims.",
+    }
+    waits["status"]["conditions"] = [looked_at]
+    assert told([waits], refused) == "waits for nodes: 0/3 nodes: 3 cannot allocate all claims."

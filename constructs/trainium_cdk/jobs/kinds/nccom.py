@@ -75,7 +75,8 @@ class Nccom(Job):
         """Return the devices and the bandwidth that the nodes should have: `nccom.Settings`."""
         from trainium_cdk.catalog import Catalog
 
-        fleet, point = plan.fleet, Catalog.load().collective(plan.fleet.instance_type, self.nodes)
+        fleet = plan.fleet
+        point = None if self.devices else Catalog.load().collective(fleet.instance_type, self.nodes)
         settings: dict[str, object] = {"devices": fleet.devices, "cores": fleet.cores, "efa": fleet.efa}
         if point:
             settings |= {"published": point.bus_gb_per_second, "source": f"{point.source}, {point.date}"}

@@ -35,6 +35,8 @@ _PATHS = {
     "Pod": "/api/v1/namespaces/{ns}/pods",
     "PriorityClass": "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
     "VolcanoJob": "/apis/batch.volcano.sh/v1alpha1/namespaces/{ns}/jobs",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{ns}/resourceclaims",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{ns}/resourceclaimtemplates",
     "Secret": "/api/v1/namespaces/{ns}/secrets",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/workloads",
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.status import Node
@@ -18,18 +21,37 @@ _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "Network
 
 
 def list_nodes(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
-    """The nodes, training groups' first, by name. In two requests."""
+    """The nodes, training groups' first, by name. In two requests; with claims, in three."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}
+    parts: dict[str, list[str]] = {}
+    claimed = _claimed(api) if any(fleet.claims for fleet in cluster.fleets) else {}
     # a pod whose init container compiles, or whose image is pulled, is Pending: its node is taken
     for pod in api.list("Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"):
         job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"]["nodeName"]
-        if job:
-            jobs[name] = f"{job}:{status.task(pod)}"
-        else:
-            others[name] = f"pod {pod['metadata']['name']}"
+        who = f"{job}:{status.task(pod)}" if job else f"pod {pod['metadata']['name']}"
+        (jobs if job else others)[name] = who
+        if claimed and (count := claimed.get(pod["metadata"]["uid"])):
+            parts.setdefault(name, []).append(f"{who} {count}")
+    for name, users in parts.items():
+        jobs[name] = f"devices in use: {', '.join(sorted(users))}"
     found = [_node(node, cluster, jobs, others) for node in api.list("Node")]
     return tuple(sorted(found, key=lambda node: (not node.queue, node.queue, node.name)))
+
+
+def _claimed(api: Api) -> Mapping[str, int]:
+    """Count the Neuron devices that pods have by claims, by the pod's uid; of none, if the caller may not read claims."""
+    from trainium_cdk.catalog import Catalog
+
+    driver, found = Catalog.load().eks.claims.device_class, Counter[str]()
+    with contextlib.suppress(ApiError):
+        for claim in api.list("ResourceClaim"):
+            state = claim.get("status") or {}
+            results = (state.get("allocation") or {}).get("devices", {}).get("results") or []
+            count = sum(one["driver"] == driver for one in results)
+            for pod in state.get("reservedFor") or []:
+                found[str(pod["uid"])] += count
+    return found
 
 
 def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Mapping[str, str]) -> Node:

@@ -16,7 +16,8 @@ with `/trn/job/job.json` (`spec.JobSpec`, without its variables), `/trn/env/env.
     TRN_ARRAY_INDEX    of an array's member
     MASTER_ADDR        name of the pod of node 0
 
-Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node.
+Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node,
+with the same claim of devices.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Objects:
     Attributes:
         runner: the ConfigMap with the runner, which jobs share.
         jobs: the JobSet; of an array one for each member, so that Kueue starts each as soon as its nodes are there.
-        parts: what belongs to them: a Secret, a network policy, the guard of the compile cache, the batch Job of `prepare`.
+        parts: what belongs to them: a Secret, a network policy, the guard of the compile cache, the template of claims, the batch Job of `prepare`.
         release: labels of a JobSet with which it enters its queue, or waits for what must complete before.
         digest: SHA-256 of all that but the runner: a job is the same with another version of it.
     """
@@ -113,10 +114,13 @@ def objects(rendered: Plan, cluster: EksCluster, runner: Pyz | None = None) -> O
         "binaryData": {"runner.pyz": base64.b64encode(runner.content).decode()},
     }
     prepare = [made.prepare()] if "prepare" in made.stages else []
-    parts = (made.secret(), made.network_policy(), made.guard(), *prepare)
+    claims = [made.claims()] if rendered.fleet.claims else []
+    parts = (made.secret(), made.network_policy(), made.guard(), *claims, *prepare)
     release = made.release()
     first, *others = made.jobsets()
-    for one in others:
+    for one in (
+        () if claims else others
+    ):  # their template cannot get more owners later, so that it comes after all of them
         one["metadata"]["labels"] |= release
     jobs = (first, *others)
     text = json.dumps([jobs, parts, release], sort_keys=True).replace(made.runner, "")
@@ -203,10 +207,15 @@ class _Made:
 
     def guard(self) -> Object:
         """Return the lock of a cache set. Only one job at a time uses one: the compiler's locks do not work on a shared file system."""
-        cache = self.fitted.job.cache_set
+        cache = self.job.environment.cache
         made = _thing("v1", "ConfigMap", names.cache_guard(cache), self.cluster, self.labels)
         made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}
         return made
+
+    def claims(self) -> Object:
+        """Return the template of the claims of its pods. Each start of a pod has a new claim."""
+        made = _thing("resource.k8s.io/v1", "ResourceClaimTemplate", self.name, self.cluster, self.labels)
+        return {**made, "spec": {"spec": pods.claim(self.fitted.fleet)}}
 
     def network_policy(self) -> Object:
         """The pods of one job, or array, reach each other. The namespace's own policies deny everything else."""
@@ -342,10 +351,13 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
     ]
     if index is not None:
         env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
-    needs = pods.Resources.exactly(wanted)
+    where = pods.on_trainium(fleet)
+    if fleet.claims:
+        where["resourceClaims"] = [{"name": pods.CLAIM, "resourceClaimTemplateName": given.name}]
+    needs = pods.Resources(wanted, wanted, [pods.CLAIM] if fleet.claims else ())
     containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
     containers[-1]["readinessProbe"] = dict(_PROBE)
-    pod = _pod(given, containers, volumes, pods.on_trainium(fleet))
+    pod = _pod(given, containers, volumes, where)
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
     return pod

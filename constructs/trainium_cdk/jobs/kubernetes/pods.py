@@ -30,15 +30,21 @@ MEMORY_FULL: tuple[Object, ...] = (
 """Rules of a batch Job's failure policy, behind its own: a container whose memory was full ends the Job."""
 
 
+CLAIM = "neuron"
+"""The name by which a pod's containers know its claim of devices."""
+
+
 class Resources(NamedTuple):
-    """The requests and limits of a container."""
+    """The requests and limits of a container, and the claims of its pod that it uses."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
+    claims: Sequence[str] = ()
 
-    @classmethod
-    def exactly(cls, amounts: Mapping[str, str]) -> Resources:
-        return cls(amounts, amounts)
+    @property
+    def fields(self) -> Object:
+        amounts = {"requests": dict(self.requests), "limits": dict(self.limits)}
+        return {**amounts, **({"claims": [{"name": name} for name in self.claims]} if self.claims else {})}
 
     @classmethod
     def of(cls, helper: Helper, gib: int | None = None) -> Resources:
@@ -63,22 +69,40 @@ def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:
 
 
 def devices(fleet: Fleet) -> dict[str, str]:
-    """Resource requests of a pod that fills a node: all of its devices, and most of its processors and memory.
+    """Resource requests of a pod that fills a node: all of its devices, and most of its processors and memory; or of one with a part of them.
 
-    The rest of processors and memory is for the node's own processes and plug-ins.
+    The rest of processors and memory is for the node's own processes and plug-ins. Devices that are claimed are not among them (`claim`).
     """
     catalog = Catalog.load()
     names = catalog.eks.resources
-    wanted = {names.device: str(fleet.devices)}
+    wanted = {} if fleet.claims else {names.device: str(fleet.devices)}
     if fleet.efa:
         wanted |= {names.efa: str(fleet.efa), names.hugepages: catalog.eks.hugepages_2mi}
     try:
         kind = catalog.instance(fleet.instance_type)
     except UnknownCatalogEntry:  # described only in an environment file
         return {**wanted, "cpu": "4", "memory": "16Gi"}
-    # huge pages are not counted as memory
-    memory = kind.memory_gib * 9 // 10 - (10 if fleet.efa else 0)
-    return {**wanted, "cpu": str(kind.vcpus - max(2, kind.vcpus // 16)), "memory": f"{memory}Gi"}
+    # huge pages are not counted as memory. a node that is shared has them, too, though a part does not use them
+    memory = kind.memory_gib * 9 // 10 - (10 if fleet.efa or fleet.share else 0)
+    cpu = kind.vcpus - max(2, kind.vcpus // 16)
+    own, every = (fleet.devices, kind.neuron_devices) if fleet.share else (1, 1)
+    return {**wanted, "cpu": str(cpu * own // every), "memory": f"{memory * own // every}Gi"}
+
+
+def claim(fleet: Fleet) -> Object:
+    """The claim of a pod's devices: connected ones, where several are a part of a node, with the job's own LNC. Without a selector, by which
+    Kueue keeps a job from an empty node group: the pod's node selector chooses the type."""
+    catalog = Catalog.load()
+    known, kind = catalog.eks.claims, catalog.instances.get(fleet.instance_type)
+    exactly = {"deviceClassName": known.device_class, "allocationMode": "ExactCount", "count": fleet.devices}
+    made: Object = {"requests": [{"name": CLAIM, "exactly": exactly}]}
+    # nodes without EFA have no attribute of a group. a part has no EFA, but its node has
+    if fleet.instance_type in known.parts and fleet.devices > 1 and (fleet.efa or fleet.share):
+        made["constraints"] = [{"requests": [CLAIM], "matchAttribute": known.group.format(count=fleet.devices)}]
+    if fleet.lnc and kind and len(kind.lnc) > 1:  # the driver refuses any where there is no choice
+        lnc = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": fleet.lnc}
+        made["config"] = [{"requests": [CLAIM], "opaque": {"driver": known.device_class, "parameters": lnc}}]
+    return {"devices": made}
 
 
 def container(
@@ -97,7 +121,7 @@ def container(
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         "env": [*_ENV, *env],
-        "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
+        "resources": resources.fields,
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -199,7 +199,8 @@ def _nodes(count: str, each: int, group: str = "") -> str:
     number, rest = divmod(_whole(count), each)
     of = f" of {group}" if group else ""
     if rest:
-        return f"{_whole(count)} devices{of} (a node has {each})"
+        some = _whole(count)
+        return f"{some} device{'' if some == 1 else 's'}{of} (a node has {each})"
     return f"{number} node{'' if number == 1 else 's'}{of}"
 
 
@@ -259,9 +260,12 @@ def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], de
             for other, one in queues.items()
             if other != name and cohort and one["spec"].get("cohortName") == cohort
         }
-        found = [f"{who} {-(-count // each)}" for who, count in {**mine, **others}.items() if count]
+        every = {who: count for who, count in {**mine, **others}.items() if count}
+        whole = not any(count % each for count in every.values())  # else jobs take parts of nodes
+        found = [f"{who} {count // each if whole else count}" for who, count in every.items()]
         if found:
-            told.append(f"nodes of {group} in use: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
+            what = "nodes" if whole else "devices"
+            told.append(f"{what} of {group} in use: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
     return "; ".join(told)
 
 

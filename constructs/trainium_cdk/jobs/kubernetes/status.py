@@ -359,13 +359,15 @@ def _killed(ended: Object) -> bool:
 
 
 def starts(pod: Object) -> bool:
-    """Return whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
+    """Return whether a pod is on a node, and none of its containers has run yet; or its claim of devices is not there, so that the scheduler does not
+    look at it. While an image is pulled or a volume mounted, it looks the same."""
     found = [
         *pod.get("status", {}).get("initContainerStatuses", []),
         *pod.get("status", {}).get("containerStatuses", []),
     ]
     began = any({"running", "terminated"} & one.get("state", {}).keys() for one in found)
-    return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") == "Pending" and not began
+    seen = pod["spec"].get("nodeName") or not condition(pod, "PodScheduled", status="False")
+    return bool(seen) and pod.get("status", {}).get("phase") == "Pending" and not began
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:

@@ -66,10 +66,16 @@ class Submitter:
             if names.submitted(job):
                 return True
             _check(self.api, self.cluster, self.plan)
-            self._add_parts([job])
-            if others:
-                self._add_parts([job, *(self._create(one) for one in others)], there=True)
-            self.api.patch("JobSet", self._first, {"metadata": {"labels": dict(self.objects.release)}})
+            labels = {"metadata": {"labels": dict(self.objects.release)}}
+            if others and self.plan.fleet.claims:
+                self._add_parts([job, *(self._create(one) for one in others)])
+                for one in others:
+                    self.api.patch("JobSet", _name(one), labels)
+            else:
+                self._add_parts([job])
+                if others:
+                    self._add_parts([job, *(self._create(one) for one in others)], there=True)
+            self.api.patch("JobSet", self._first, labels)
             return False
         except SubmitError:
             self._undo()
@@ -157,7 +163,7 @@ class Submitter:
 
     def _put(self, part: Object) -> None:
         """Create a part. One of its name may be there: of the same submission, or left by a JobSet that is deleted."""
-        kind, name, [owner] = kind_of(part), _name(part), part["metadata"]["ownerReferences"]
+        kind, name, owner = kind_of(part), _name(part), part["metadata"]["ownerReferences"][0]
         guards = names.HOLDER in part["metadata"]["annotations"]
         for _ in range(3):
             if self._new(part):
@@ -174,6 +180,9 @@ class Submitter:
                 )
             elif self._has_owner(there):
                 raise self._another()
+            elif kind == "ResourceClaimTemplate":  # only the API may delete it, and does
+                self.sleep(_SETTLING_SECONDS)
+                continue
             try:
                 self.api.delete(kind, name, uid=there["metadata"]["uid"])
             except ApiError as e:
@@ -193,7 +202,7 @@ class Submitter:
         """Raises SubmitError if that job uses the compile cache."""
         if self._uses(holder):
             raise SubmitError(
-                f"{self.name} was not submitted: job {holder} uses the compile cache {self.plan.job.cache_set}, and two jobs would "
+                f"{self.name} was not submitted: job {holder} uses the compile cache {self.plan.spec.environment.cache}, and two jobs would "
                 f"corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
             )
 

@@ -31,14 +31,14 @@ class Price:
         return None if self.hour is None or node_hours is None else self.hour * node_hours
 
 
-def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
-    """The price of one of a job's nodes, as its queue is paid for."""
+def price(status: JobStatus, cluster: Cluster, catalog: Catalog, devices: int | None = None) -> Price:
+    """The price of one of a job's nodes, as its queue is paid for. `devices`: its part of a node; None: all."""
     kind = status.instance_type
     fleets = [f for f in cluster.fleets if (f.queue, f.instance_type) == (status.queue, kind)]
     capacity = fleets[0].capacity_type if fleets else "on-demand"
     if capacity == "capacity-block":
         return Price(None, "the capacity block was paid for when it was bought")
-    hour = catalog.price(kind, cluster.region)
+    hour = catalog.price(kind, cluster.region, devices)
     if hour is None:
         return Price(
             None,
@@ -47,4 +47,5 @@ def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
     spot = "; spot nodes cost less" if capacity == "spot" else ""
     source = catalog.price_source(kind, cluster.region)
     dated = f", list price of {source.date}" if source else ""
-    return Price(hour, f"{kind} in {cluster.region}: {catalog.describe_price(kind, cluster.region)}{dated}{spot}")
+    part = f"{devices} of the devices of a " if devices else ""
+    return Price(hour, f"{part}{kind} in {cluster.region}: {catalog.describe_price(kind, cluster.region)}{dated}{spot}")

@@ -267,10 +267,11 @@ def described(jobs: Backend, status: JobStatus, catalog: Catalog, settings: Mapp
     Args:
         settings: of all members of an array. Default: they are asked for.
     """
-    run = Run(status, price(status, jobs.cluster, catalog), settings or {})
     if settings is None:
+        settings = {}
         with suppress(TrnError):  # the report of a job is worth reading without them
-            run.settings = jobs.settings(status.id)
+            settings = jobs.settings(status.id)
+    run = Run(status, price(status, jobs.cluster, catalog, parse_int(settings.get("devices"))), settings)
     if run.settings and (kind := kinds().get(status.kind)):
         with suppress(
             TypeError, ValueError, LookupError, ArithmeticError, AttributeError
