@@ -145,9 +145,14 @@ def test_jobs_share_a_node_in_whole_groups(opened: Open) -> None:
 
 
 def test_a_job_without_devices_starts_at_once(opened: Open) -> None:
+    """Kueue asks for its nodes too."""
     scene = opened("none", 2)
-    scene.submit("plain", 3, devices=0)
+    template = pod(0)
+    template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    scene.create(jobset("plain", {"train": job(3, template)}))
+    assert until(lambda: scene.workload("plain"))
     scene.asks("plain")
+    assert scene.pods("plain") == []
     scene.minute()
     assert len(scene.running("plain", 3)) == 1
     assert (scene.desired, scene.most) == (0, 0)
@@ -182,8 +187,7 @@ def test_slices_that_are_published_late(opened: Open) -> None:
     assert (scene.desired, scene.most) == (2, 2)
 
 
-def test_a_bad_device(opened: Open) -> None:
-    """A whole node is replaced. Where jobs take parts, the rest of the node is used."""
+def test_a_whole_node_with_a_bad_device_is_replaced(opened: Open) -> None:
     scene = opened("bad", 3)
     submit(scene, "first", 16, nodes=2)
     scene.runs("first", 2)
@@ -195,9 +199,9 @@ def test_a_bad_device(opened: Open) -> None:
     assert (good in nodes, bad in nodes) == (True, False)
     scene.minutes(int(LIMITS.unusable / 60) + 3)
     assert (bad in scene.nodes, scene.desired) == (False, 2)
-    scene.end("second")
-    scene.until_gone()
-    scene.close()
+
+
+def test_parts_use_the_rest_of_a_node_with_a_bad_device(opened: Open) -> None:
     scene = opened("rest", 2, share=True)
     submit(scene, "third", 4)
     [node] = scene.runs("third", 1)

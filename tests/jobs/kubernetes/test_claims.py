@@ -117,8 +117,8 @@ def test_a_claim_has_the_count_its_group_and_the_jobs_lnc(
 
 def test_types_without_documented_groups_or_a_choice_of_lnc_claim_a_count_alone() -> None:
     """The driver refuses any LNC on Trn1, and publishes groups of nodes with EFA alone."""
-    for one, fields in ((fleet(claims=True), {"lnc": 1}), (fleet(TRN2, claims=True, efa=0), {"nodes": 1})):
-        found = claim(objects(of(script(**fields), fleets=(one,)), CLUSTER))
+    for one, lnc in ((fleet(claims=True), 1), (fleet(TRN2, claims=True, efa=0), None)):
+        found = claim(objects(of(script(nodes=1, lnc=lnc), fleets=(one,)), CLUSTER))
         assert found.keys() == {"requests"}
 
 
@@ -171,8 +171,8 @@ def test_what_cannot_be_is_refused_with_what_to_write(job: AnyJob, told: str) ->
 
 def test_an_instance_type_alone_chooses_the_queue_that_suits_the_job() -> None:
     turned = tuple(reversed(CLUSTER.fleets))
-    for fields, name in (({}, "old"), ({"devices": 4}, "debug")):
-        assert of(script(nodes=1, instance_type=TRN2, **fields), fleets=turned).fleet.queue == name
+    for devices, name in ((None, "old"), (4, "debug")):
+        assert of(script(nodes=1, instance_type=TRN2, devices=devices), fleets=turned).fleet.queue == name
     first = CLUSTER.fleets[1], CLUSTER.fleets[0]
     assert of(script(nodes=1, instance_type=TRN2), fleets=first).fleet.queue == "trn"
 
