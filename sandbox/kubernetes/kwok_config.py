@@ -44,7 +44,8 @@ spec:
       nodeInfo:
         {architecture: amd64, operatingSystem: linux, kubeletVersion: kwok, kubeProxyVersion: kwok, containerRuntimeVersion: kwok, kernelVersion: kwok, osImage: "", bootID: "", machineID: "", systemUUID: ""}
 """
-"""Without it a node never becomes Ready (kwok has no default of its own since 0.8). Its lease says that it lives on."""
+"""Without it a node never becomes Ready: kwok has no default of its own since 0.8. No node reports again: after 50 s the controllers say that its state
+is unknown, and this stage makes it Ready again at once."""
 
 _CONDITIONS = """
       conditions:
