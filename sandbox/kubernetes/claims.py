@@ -51,15 +51,24 @@ def published(labels: Mapping[str, str]) -> bool:
     return labels.get(DEVICES_LABEL) == "claims"
 
 
-def device_class() -> Object:
-    """What the chart creates with the driver."""
+def objects() -> list[Object]:
+    """What the driver's chart creates, as far as others rely on it."""
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    return {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}},
+    ]
 
 
 def install(api: Api) -> None:
-    """Create what the driver's chart creates, and jobs rely on: its class."""
-    api.apply(device_class())
+    """Create them."""
+    for each in objects():
+        api.apply(each)
+
+
+def installed(api: Api) -> bool:
+    """Whether the class of the devices is there."""
+    return any(one["metadata"]["name"] == DRIVER for one in api.get(path_of(API, "DeviceClass"))["items"])
 
 
 def resource_slice(instance: InstanceType, node: Object) -> Object:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sandbox.kubernetes import LocalKubernetes, claims, nodes, pod_spec, schemas
+from sandbox.kubernetes import LocalKubernetes, build, claims, nodes, pod_spec, schemas
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.claims import API, Given
 from sandbox.kubernetes.kwok_config import RUN_LABEL
-from sandbox.testing import need_kubernetes, until
+from sandbox.testing import completed, need_kubernetes, until
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests
@@ -143,13 +145,29 @@ class Claims:
                     claims.break_device(self.api, each, device, "")
 
 
+def install_chart(cluster: LocalKubernetes) -> None:
+    """As the stack does, beside its release with the device plug-in."""
+    values = cluster.directory / "values.json"
+    values.write_text(
+        json.dumps({**{part: {"enabled": False} for part in ("devicePlugin", "npd")}, "draDriver": {"enabled": True}})
+    )
+    variables = {
+        "SANDBOX_DIR": str(cluster.directory),
+        "PATH": f"{build.program('kubectl').parent}:{os.environ['PATH']}",
+    }
+    command = [sys.executable, "-m", "sandbox.kubernetes.helm", "upgrade", "neuron-claims", "oci://x/neuron-helm-chart"]
+    options = ["--install", "--version", "1.10.0", "--values", str(values), "--kubeconfig", str(cluster.kubeconfig)]
+    completed([*command, *options], env={**os.environ, **variables}, check=True)
+
+
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Claims]:
     need_kubernetes()
     folder, configuration = tmp_path_factory.mktemp("claims"), {**kueue.configuration(), **MAPPED}
     wanted = Installation.of(ENV)
     with LocalKubernetes.start(folder, run_jobs=True, kueue_configuration=configuration) as cluster:
-        claims.install(cluster.api())
+        install_chart(cluster)
+        assert claims.installed(cluster.api())
         cluster.add_system_nodes()
         made = cluster.add_nodes(TRN2, 2, labels={**LABELS, GROUP_LABEL: "trn"})
         for one in [*manifests.namespaces(wanted), *kueue.queues(wanted)]:
