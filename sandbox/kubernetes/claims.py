@@ -1,6 +1,6 @@
 """Neuron's DRA driver, as far as others see it: the devices that it publishes of a node, and what it does for a container whose pod claims some.
 
-The driver's source is not public: names and attributes are those of its documentation, its chart and published outputs of clusters.
+The driver's source is not public: names and attributes come from its documentation, its chart and published outputs of clusters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FACTS = Catalog.load().eks.claims
 API = "resource.k8s.io/v1"
 DRIVER = _FACTS.device_class
 NAMESPACE = "neuron-dra-driver"
-"""Of the driver's pods: its chart creates it."""
+"""The namespace of the driver's pods, which its chart creates."""
 UNHEALTHY = f"{DRIVER}/unhealthy"
 """Key of a broken device's taint: the sandbox's own guess."""
 DRIVER_VERSION, KERNEL_MODULE = "1.2.0", "2.26.5.0"
@@ -43,7 +43,7 @@ class Given(NamedTuple):
 
 
 class NotPrepared(RuntimeError):
-    """A pod's claims are not ready on its node: the kubelet tries again. The message is that of its event."""
+    """A pod's claims are not ready on its node: the kubelet tries again. The message is the text of its event."""
 
 
 def published(labels: Mapping[str, str]) -> bool:
@@ -251,7 +251,7 @@ def _ours(config: Object) -> bool:
 
 
 def _lnc(parameters: Object, instance: InstanceType) -> int:
-    """Of a NeuronConfig; other kinds, and other fields, are refused."""
+    """What a NeuronConfig says; other kinds, and other fields, are refused."""
     if {key: parameters.get(key) for key in _CONFIG} != _CONFIG:
         raise ValueError(f"no kind {parameters.get('kind')} is registered for version {parameters.get('apiVersion')}")
     if unknown := [key for key in parameters if key not in (*_CONFIG, _LNC)]:

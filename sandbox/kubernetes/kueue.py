@@ -43,7 +43,7 @@ def releases(configuration: Object | None = None) -> list[charts.Release]:
     """What the stack installs, with its values.
 
     Args:
-        configuration: of Kueue's controller. Default: that of a stack without node groups.
+        configuration: of Kueue's controller. Default: as in a stack without node groups.
     """
     wanted = Installation((), Catalog.load(), "training", Plugins(), Mirror())
     found = {release.name: release for release in charts.releases(wanted)}

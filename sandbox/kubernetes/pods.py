@@ -41,7 +41,7 @@ class Pods:
         self._known: set[str] = set()
         self._running: dict[str, Running] = {}
         self._gone: dict[str, threading.Event] = {}
-        """Of pods with claims that kwok runs: set when one is gone."""
+        """Set when a pod with claims, which kwok runs, is gone."""
 
     def follow(self) -> None:
         """Run until SIGTERM."""
