@@ -9,7 +9,7 @@ the others again, and two checkouts with the same modules share the programs:
 - `module_session_manager/`: AWS's session-manager-plugin, for tunnels and shells. It names no versions of its libraries: these are the newest, and
   of twinj/uuid the last one that still has what it calls.
 
-A folder's go.mod alone pins modules and versions. `module_1_35` has that of the Kubernetes before, for the same programs: one version a
+A folder's go.mod alone pins modules and versions. `module_1_35` has the one with the Kubernetes before, for the same programs: one version a
 build, and `TRN_SANDBOX_KUBERNETES_VERSION=1.35` chooses it. Three modules are built from a patched copy (`patches`): kwok's release for Kubernetes
 1.35 still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
 is one behind Volcano's own and lacks one constant; Kueue looks for certificates of its metrics where only root can write.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sandbox import guard, paths, processes
-from sandbox.kubernetes import build, daemons, kueue, kwok_config, nodes, volcano
+from sandbox.kubernetes import build, claims, daemons, kueue, kwok_config, nodes, volcano
 from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
 from sandbox.kubernetes.readiness import node_ready, served
@@ -63,6 +63,7 @@ class LocalKubernetes:
         job_environment: Mapping[str, str] | None = None,
         volcano: bool = False,
         admission: bool = True,
+        kueue_configuration: Mapping[str, Any] | None = None,
         timeout: float = 300.0,
     ) -> Self:
         """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission respond.
@@ -78,6 +79,7 @@ class LocalKubernetes:
             volcano: whether Volcano runs, which jobs of TorchX need. It must be built: `build.VOLCANO.built`.
             admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
                 later.
+            kueue_configuration: of Kueue's controller, where it is not the one of a stack without node groups.
             timeout: seconds until all must respond.
 
         Raises:
@@ -101,6 +103,7 @@ class LocalKubernetes:
                 timeout,
                 with_volcano=volcano,
                 admission=admission,
+                kueue_configuration=kueue_configuration,
             )
         except BaseException:
             cluster.stop()
@@ -216,15 +219,26 @@ class LocalKubernetes:
             )
             for name, id in zip(self._host_names(count), instances or [""] * count, strict=True)
         ]
-        return self._join(made, timeout)
+        names = self._join(made, timeout)
+        if devices:
+            self._publish(instance, names)
+        return names
 
     def announce_devices(self, instance: InstanceType, names: Sequence[str]) -> None:
-        """Announce the devices of all nodes of this type, as device plug-ins do once they have started."""
+        """Announce the devices of all nodes of this type, as device plug-ins and drivers do once they have started."""
         for name in names:
             path = path_of("v1", "Node", name)
             there = self.api().get(path)
-            full = nodes.node(instance, name, zone="")["status"]
+            full = nodes.node(instance, name, zone="", labels=there["metadata"]["labels"])["status"]
             self.api().patch_status(path, there["metadata"]["uid"], full)
+        self._publish(instance, names)
+
+    def _publish(self, instance: InstanceType, names: Sequence[str]) -> None:
+        """The slices of nodes whose devices are given by claims."""
+        for name in names:
+            node = self.api().get(path_of("v1", "Node", name))
+            if claims.published(node["metadata"]["labels"]):
+                self.api().apply(claims.resource_slice(instance, node))
 
     def add_system_nodes(
         self,
@@ -251,6 +265,7 @@ class LocalKubernetes:
         api = self.api()
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
+        claims.withdraw(api, name)
         gone = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -373,6 +388,7 @@ class LocalKubernetes:
         *,
         with_volcano: bool,
         admission: bool,
+        kueue_configuration: Mapping[str, Any] | None,
     ) -> None:
         at = self._places
         self._daemon("etcd", daemons.etcd(at))
@@ -388,7 +404,7 @@ class LocalKubernetes:
             self._install_volcano(api)
         self._wait("kube-apiserver", lambda: served(api, volcano=with_volcano), timeout)
         self._daemon("kwok", daemons.kwok(at))
-        for release in kueue.releases():
+        for release in kueue.releases(kueue_configuration):
             self._start_controller(api, release)
         if with_volcano:
             self._daemon("vc-controller-manager", daemons.volcano_controllers(at))

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import paths
-from sandbox.kubernetes import build, installed
+from sandbox.kubernetes import build, claims, installed
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
 
 ACCOUNT = "000000000000"
 NODE_GROUP = "eks.amazonaws.com/nodegroup"
 """EKS's label with the node group of a node."""
+CLAIMS = "neuron-claims"
+"""The release with the driver of devices that are given by claims. It brings their class."""
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
 
@@ -142,7 +144,8 @@ def sync_nodes(
     except eks.exceptions.ResourceNotFoundException:
         names = []
     if parts := _parts(eks, kubernetes.name) if names else set():
-        installed.install(kubernetes.api(), parts)
+        driver = {CLAIMS} if claims.installed(kubernetes.api()) else set()
+        installed.install(kubernetes.api(), {*parts, *driver})
     for name in names:
         group = eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name)["nodegroup"]
         if not (groups := group["resources"].get("autoScalingGroups")):

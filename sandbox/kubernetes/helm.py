@@ -3,7 +3,7 @@
 Charts are in registries that tests cannot reach. Each call is recorded with its values as a line of JSON in
 `$SANDBOX_DIR/helm.jsonl`, for tests to compare with the pinned catalogue. Releases are stored in `helm-releases.json`, so
 that upgrade, status, list and uninstall respond as helm does. `--create-namespace` creates the namespace if there is a
-real API server.
+real API server. What the Neuron chart refuses is refused here, too; of what it creates, the class of its devices is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+
+from sandbox.kubernetes import neuron_chart
+from sandbox.kubernetes.api import Object
 
 _CHART = "Chart.yaml"
 
@@ -71,8 +75,13 @@ def _install(args: argparse.Namespace, releases: _Releases, record: Path) -> Non
     values: dict[str, Any] = {}
     for file in args.values:
         values |= YAML(typ="safe").load(Path(file)) or {}
+    others = {key: of for key, of in releases.known.items() if key != name}
+    if why := neuron_chart.refused(chart["chart"], values, others):
+        raise _Refused(f"{'UPGRADE' if exists else 'INSTALLATION'} FAILED: {why}")
     if args.create_namespace and args.namespace:
         _make_namespace(args)
+    before = releases.known.get(name, {"chart": "", "values": {}})
+    _change(args, neuron_chart.objects(before["chart"], before["values"]), neuron_chart.objects(chart["chart"], values))
     revision = releases.known.get(name, {}).get("revision", 0) + 1
     releases.known[name] = {**chart, "values": values, "revision": revision, "status": "deployed"}
     releases.save()
@@ -83,7 +92,8 @@ def _install(args: argparse.Namespace, releases: _Releases, record: Path) -> Non
 def _uninstall(args: argparse.Namespace, releases: _Releases, record: Path) -> None:
     if _key(args) not in releases.known:
         raise _Refused(f"uninstall: Release not loaded: {args.release}: release: not found")
-    del releases.known[_key(args)]
+    removed = releases.known.pop(_key(args))
+    _change(args, neuron_chart.objects(removed["chart"], removed["values"]), [])
     releases.save()
     _note(record, args, {})
     print(f'release "{args.release}" uninstalled')
@@ -135,6 +145,25 @@ def _make_namespace(args: argparse.Namespace) -> None:
     )
     if made.returncode and "already exists" not in made.stderr:
         raise _Refused(f"create: failed to create: {made.stderr.strip()}")
+
+
+def _change(args: argparse.Namespace, before: list[Object], after: list[Object]) -> None:
+    """Delete and create what others rely on of a chart. A namespace stays, as its deletion takes longer than Helm waits."""
+    config = [f"--kubeconfig={args.kubeconfig}"] if args.kubeconfig else []
+    for verb, flags, objects in (
+        ("delete", ["--ignore-not-found"], [o for o in before if o not in after and o["kind"] != "Namespace"]),
+        ("apply", [], after),
+    ):
+        if not objects:
+            continue
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write("\n".join(json.dumps(each) for each in objects))
+            file.flush()
+            done = subprocess.run(
+                ["kubectl", verb, "-f", file.name, *flags, *config], capture_output=True, text=True, check=False
+            )
+        if done.returncode:
+            raise _Refused(f"failed to {verb} resource: {done.stderr.strip()}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,26 +5,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from sandbox.kubernetes import claims
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pods import Pod, pods
 from trainium_cdk.outputs import ROLE_LABEL
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
 NAMESPACE = "kube-system"
 _TYPE = "node.kubernetes.io/instance-type"
+_PLUGIN = "neuron-device-plugin"
+"""Runs on no node whose devices are given by claims."""
 
 
 def objects(parts: Collection[str]) -> Iterator[Object]:
     """The objects of these parts of a cluster (see `catalog.pods`)."""
-    for pod in pods().installed(parts, "every", "training", "efa", "system"):
+    for pod in pods().installed(parts, "every", "training", "efa", "claims", "system"):
         yield _object(pod)
 
 
 def install(api: Api, parts: Collection[str]) -> None:
     """Create those that are not there yet. Kubernetes's own controllers create their pods, on nodes that come later, too."""
     for wanted in objects(parts):
+        metadata = wanted["metadata"]
         try:
-            api.get(path_of(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["name"], NAMESPACE))
+            api.get(path_of(wanted["apiVersion"], wanted["kind"], metadata["name"], metadata["namespace"]))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -32,7 +37,7 @@ def install(api: Api, parts: Collection[str]) -> None:
 
 
 def _object(pod: Pod) -> Object:
-    labels = {"app": pod.name}
+    labels, namespace = {"app": pod.name}, claims.NAMESPACE if pod.nodes == "claims" else NAMESPACE
     everywhere = pod.nodes != "system"
     spec: Object = {
         "containers": [
@@ -46,19 +51,23 @@ def _object(pod: Pod) -> Object:
         "priorityClassName": "system-node-critical" if everywhere else "",
         "automountServiceAccountToken": False,
     }
-    if pod.nodes in ("training", "efa"):
+    rules = []
+    if pod.nodes in ("training", "efa", "claims"):
         spec["nodeSelector"] = {ROLE_LABEL: "training"}
     if pod.nodes == "efa":
         types = [kind.name for kind in Catalog.load().instances.values() if kind.efa_interfaces]
-        term = {"matchExpressions": [{"key": _TYPE, "operator": "In", "values": types}]}
-        spec["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        }
+        rules = [{"key": _TYPE, "operator": "In", "values": types}]
+    elif pod.nodes == "claims" or pod.name == _PLUGIN:
+        operator = "In" if pod.nodes == "claims" else "NotIn"
+        rules = [{"key": DEVICES_LABEL, "operator": operator, "values": ["claims"]}]
+    if rules:
+        required = {"nodeSelectorTerms": [{"matchExpressions": rules}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     template = {"metadata": {"labels": labels}, "spec": spec}
     made: Object = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet" if everywhere else "Deployment",
-        "metadata": {"name": pod.name, "namespace": NAMESPACE, "labels": labels},
+        "metadata": {"name": pod.name, "namespace": namespace, "labels": labels},
         "spec": {"selector": {"matchLabels": labels}, "template": template},
     }
     if not everywhere:

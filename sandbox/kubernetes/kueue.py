@@ -39,10 +39,16 @@ _APPLIED = (
 _LEFT_OUT = {"Deployment", "Service", "Secret", "APIService"}
 
 
-def releases() -> list[charts.Release]:
-    """What the stack installs, with its values."""
+def releases(configuration: Object | None = None) -> list[charts.Release]:
+    """What the stack installs, with its values.
+
+    Args:
+        configuration: of Kueue's controller. Default: as in a stack without node groups.
+    """
     wanted = Installation((), Catalog.load(), "training", Plugins(), Mirror())
     found = {release.name: release for release in charts.releases(wanted)}
+    if configuration is not None:
+        found["kueue"].values["managerConfig"]["controllerManagerConfigYaml"] = json.dumps(configuration)
     return [found[name] for name in NAMES]
 
 

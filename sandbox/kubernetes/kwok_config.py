@@ -11,6 +11,8 @@ Pods that run for real (see `pods.py`) are excluded: kwok then only serves their
 
 from __future__ import annotations
 
+from sandbox.kubernetes.claims import PREPARED
+
 ENDS_AFTER = "sandbox/ends-after"
 EXIT_CODE = "sandbox/exit-code"
 RUN_BY_US = "volcano"
@@ -42,7 +44,8 @@ spec:
       nodeInfo:
         {architecture: amd64, operatingSystem: linux, kubeletVersion: kwok, kubeProxyVersion: kwok, containerRuntimeVersion: kwok, kernelVersion: kwok, osImage: "", bootID: "", machineID: "", systemUUID: ""}
 """
-"""Without it a node never becomes Ready (kwok has no default of its own since 0.8). Its lease says that it lives on."""
+"""Without it a node never becomes Ready: kwok has no default of its own since 0.8. No node reports again: after 50 s the controllers say that its state
+is unknown, and this stage makes it Ready again at once."""
 
 _CONDITIONS = """
       conditions:
@@ -54,17 +57,23 @@ _NOT_OURS = f"""
     - {{key: .spec.schedulerName, operator: NotIn, values: [{RUN_BY_US}]}}
     - {{key: '.metadata.labels["{RUN_LABEL}"]', operator: DoesNotExist}}"""
 
+_NO_CLAIMS = """
+    - {key: .spec.resourceClaims, operator: DoesNotExist}"""
+_WITH_CLAIMS = f"""
+    - {{key: .spec.resourceClaims, operator: Exists}}
+    - {{key: '.metadata.annotations["{PREPARED}"]', operator: Exists}}"""
+
 _READY = """
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
-metadata: {name: pod-ready}
+metadata: {name: %(name)s}
 spec:
   resourceRef: {apiGroup: v1, kind: Pod}
   selector:
     matchExpressions:
     - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-    - {key: .status.podIP, operator: DoesNotExist}%(not_ours)s
+    - {key: .status.podIP, operator: DoesNotExist}%(claims)s%(not_ours)s
   next:
     statusTemplate: |
       {{ $now := Now }}%(conditions)s
@@ -176,7 +185,10 @@ def render(*, run_jobs: bool) -> str:
     bad = {"name": "pod-fail", "operator": "Exists", "exit": code, "reason": "Error", "phase": "Failed"}
     stages = [
         _NODE,
-        _READY % {"not_ours": not_ours, "conditions": _CONDITIONS},
+        *(
+            _READY % {"name": name, "claims": claims, "not_ours": not_ours, "conditions": _CONDITIONS}
+            for name, claims in (("pod-ready", _NO_CLAIMS), ("pod-ready-with-claims", _WITH_CLAIMS))
+        ),
         *(_END % {**names, **end} for end in (good, bad)),
         _DELETE % {"not_ours": not_ours},
         _PORTS % "".join(_PORT % {"port": port} for port in OPEN_PORTS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from sandbox.kubernetes import claims
 from sandbox.kubernetes.api import Object
 from trainium_cdk.catalog import Catalog, InstanceType
 from trainium_cdk.catalog.pods import Machine, machine, pods
@@ -50,7 +51,7 @@ def node(
     instance_id: str = "",
     devices: bool = True,
 ) -> Object:
-    """The Node object of an instance, labelled as on EKS.
+    """The Node object of an instance, labelled as on EKS. Neuron devices that are given by claims are in its slice (`claims`), not here.
 
     Args:
         devices: whether the device plug-ins have announced the devices.
@@ -64,6 +65,9 @@ def node(
     more = {**({"topology.k8s.aws/zone-id": zone_id} if zone_id else {}), **(labels or {})}
     if not devices:
         has, left = ({k: v for k, v in amounts.items() if "/" not in k} for amounts in (has, left))
+    if claims.published(more):
+        neuron = (_FACTS.resources.device, _FACTS.resources.core)
+        has, left = ({k: v for k, v in amounts.items() if k not in neuron} for amounts in (has, left))
     return _object(name, instance.name, zone, more, taints, has, left, instance_id)
 
 

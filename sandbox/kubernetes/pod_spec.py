@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.kubernetes.api import Object
+from sandbox.kubernetes.claims import Given
 from trainium_cdk.catalog import Catalog
 
 Lookup = Callable[[str, str], Object | None]
@@ -61,15 +62,24 @@ def environment(pod: Object, container: Object, lookup: Lookup) -> dict[str, str
     return env
 
 
-def devices(pod: Object, container: Object) -> dict[str, str]:
-    """The device plug-ins' variables for a container: the requested devices only (see `fakes.neuron_tools`)."""
-    limits = container.get("resources", {}).get("limits", {})
+def devices(pod: Object, container: Object, given: Mapping[str, Given] | None = None) -> dict[str, str]:
+    """The variables of device plug-ins or drivers for a container: the requested devices only (see `fakes.neuron_tools`).
+
+    Args:
+        given: the pod's claims, which a container sees if it names them.
+    """
+    resources, names = container.get("resources", {}), Catalog.load().eks.resources
+    limits = resources.get("limits", {})
+    efa = limits.get(names.efa, 0)
+    mine = [(given or {})[claim["name"]] for claim in resources.get("claims", []) if claim["name"] in (given or {})]
+    if found := [one for one in mine if one.devices]:
+        return {"TRN_SANDBOX_DEVICES": f"*={sum(one.devices for one in found)}x{found[0].cores}x{efa}"}
     kind = pod["spec"].get("nodeSelector", {}).get("node.kubernetes.io/instance-type", "")
-    facts, names = Catalog.load().instances.get(kind), Catalog.load().eks.resources
+    facts = Catalog.load().instances.get(kind)
     if names.device not in limits or facts is None:
         return {}
     cores = facts.logical_cores() // facts.neuron_devices
-    return {"TRN_SANDBOX_DEVICES": f"*={limits[names.device]}x{cores}x{limits.get(names.efa, 0)}"}
+    return {"TRN_SANDBOX_DEVICES": f"*={limits[names.device]}x{cores}x{efa}"}
 
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox.kubernetes import installed, pod_spec
+from sandbox.kubernetes import claims, installed, pod_spec
 from sandbox.kubernetes.api import ApiError, Object, path_of, retry
 from sandbox.kubernetes.cluster import LocalKubernetes
 from sandbox.kubernetes.kwok_config import RUN_BY_US, RUN_LABEL
@@ -40,7 +40,8 @@ class Pods:
         self._api = cluster.api()
         self._known: set[str] = set()
         self._running: dict[str, Running] = {}
-        self._hosts: dict[str, str] = {}
+        self._gone: dict[str, threading.Event] = {}
+        """Set when a pod with claims, which kwok runs, is gone."""
 
     def follow(self) -> None:
         """Run until SIGTERM."""
@@ -56,7 +57,7 @@ class Pods:
 
     def _take(self, what: str, pod: Object) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
-        if metadata["namespace"] == installed.NAMESPACE:
+        if metadata["namespace"] in (installed.NAMESPACE, claims.NAMESPACE):
             return  # they do nothing, and their logs are not read
         if what == "DELETED":
             self._forget(uid, metadata)
@@ -68,6 +69,9 @@ class Pods:
             self._serve(pod)
             if hosts:
                 self._running[uid] = Running(self._cluster.directory, self._cluster.api(), pod, hosts)
+            elif pod["spec"].get("resourceClaims"):
+                self._gone[uid] = threading.Event()
+                threading.Thread(target=claims.mark, args=(self._api, pod, self._gone[uid]), daemon=True).start()
             self._known.add(uid)
         if "deletionTimestamp" in metadata and hosts:
             grace = float(metadata.get("deletionGracePeriodSeconds", 0))
@@ -88,6 +92,8 @@ class Pods:
 
     def _forget(self, uid: str, metadata: Object) -> None:
         self._known.discard(uid)
+        if uid in self._gone:
+            self._gone.pop(uid).set()
         running = self._running.pop(uid, None)
         if running is not None:
             running.end(0.5)

@@ -4,6 +4,7 @@ is not ready until one succeeds. Those of other kinds never do here."""
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import os
 import shutil
@@ -133,9 +134,10 @@ def execute(probe: Probe, words: Sequence[str], env: Mapping[str, str]) -> tuple
     return process.returncode, said[:_MOST].decode(errors="replace")
 
 
-def report(api: Api, pod: Object, container: str, text: str, at: str) -> None:
-    """An event of the kubelet's: the same one again counts up."""
-    metadata = pod["metadata"]
+def report(api: Api, pod: Object, container: str, text: str, *, reason: str = "Unhealthy") -> None:
+    """An event of the kubelet's, of a container or, without its name, of the pod: the same one again counts up."""
+    metadata, at = pod["metadata"], f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    part = {"fieldPath": f"spec.containers{{{container}}}"} if container else {}
     name = f"{metadata['name']}.{hashlib.sha256((metadata['uid'] + text).encode()).hexdigest()[:16]}"
     event = {
         "apiVersion": "v1",
@@ -143,9 +145,9 @@ def report(api: Api, pod: Object, container: str, text: str, at: str) -> None:
         "metadata": {"name": name, "namespace": metadata["namespace"]},
         "involvedObject": {
             "apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
-            "fieldPath": f"spec.containers{{{container}}}",
+            **part,
         },
-        "type": "Warning", "reason": "Unhealthy", "message": text[:1024], "source": {"component": "kubelet"},
+        "type": "Warning", "reason": reason, "message": text[:1024], "source": {"component": "kubelet"},
         "firstTimestamp": at, "lastTimestamp": at, "count": 1,
     }  # fmt: skip
     with contextlib.suppress(ApiError, OSError):

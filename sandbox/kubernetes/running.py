@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import paths
+from sandbox.kubernetes import claims, pod_spec, probes
 from sandbox.kubernetes import container as view
-from sandbox.kubernetes import pod_spec, probes
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
 from trainium_cdk.outputs.eks import JOB_USER
@@ -84,6 +84,7 @@ class Running:
         self._statuses: dict[str, Object] = {}
         self._since = _now()
         self._changed: dict[str, tuple[str, str]] = {}
+        self._given: dict[str, claims.Given] = {}
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 
@@ -105,6 +106,7 @@ class Running:
         self._thread.join(seconds)
 
     def _live(self) -> None:
+        self._given = claims.until_prepared(self._api, self._pod, self._ending, self._tell_creating)
         for container in self._spec.get("initContainers", []):
             self._tell("Pending")
             if self._run(container) != 0:
@@ -120,6 +122,12 @@ class Running:
             thread.join()
         states = [self._statuses[one["name"]]["state"] for one in self._spec["containers"]]
         self._tell("Succeeded" if all(state["terminated"]["exitCode"] == 0 for state in states) else "Failed")
+
+    def _tell_creating(self) -> None:
+        reason = "PodInitializing" if self._spec.get("initContainers") else "ContainerCreating"
+        for container in [*self._spec.get("initContainers", []), *self._spec["containers"]]:
+            self._note(container["name"], {"waiting": {"reason": reason}}, 0)
+        self._tell("Pending")
 
     def _run(self, container: Object) -> int:
         """Run a container until it ends, and restart it according to the restart policy; returns the last exit code."""
@@ -216,7 +224,7 @@ class Running:
 
         def tell(text: str) -> None:
             if not (over.is_set() or self._ending.is_set()):
-                probes.report(self._api, self._pod, container["name"], text, _now())
+                probes.report(self._api, self._pod, container["name"], text)
 
         worker = probes.Worker(probe, lambda one: probes.execute(one, words, spec["env"]), changed, tell)
         worker.work(over.wait)
@@ -281,6 +289,7 @@ class Running:
             "HOME": str(home),
             "TRN_SANDBOX_POD": self._metadata["name"],
             "TRN_TENSORBOARD_HOST": pod_spec.address(self._metadata["namespace"], self._metadata["name"]),
+            **pod_spec.devices(self._pod, container, self._given),
         }
         return {
             "root": str(root),
@@ -290,7 +299,7 @@ class Running:
             "hostname": pod_spec.hostname(self._pod),
             "problems": str(problem),
             **({} if strict() else vars(rights)),
-            "env": {**inherited, **self._of_image(container), **own, **pod_spec.devices(self._pod, container), **env},
+            "env": {**inherited, **self._of_image(container), **own, **env},
         }
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:

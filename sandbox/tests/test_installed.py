@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.kubernetes import LocalKubernetes, installed, nodes, schemas
+from sandbox.kubernetes import LocalKubernetes, claims, eks, installed, nodes, schemas
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.testing import need_kubernetes, until
 from trainium_cdk import settings
@@ -14,6 +14,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pods import pods
 from trainium_cdk.jobs.kubernetes.pods import Resources
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
 pytestmark = pytest.mark.sweep
 
@@ -95,13 +96,26 @@ def test_what_was_fatal_on_aws_is_fatal_here(cluster: LocalKubernetes) -> None:
         assert until(lambda: reason(cluster, f"pod-{number}"), 60) == "node", number  # noqa: B023
 
 
+def daemons(parts: set[str]) -> set[str]:
+    return {o["metadata"]["name"] for o in installed.objects(parts) if o["kind"] == "DaemonSet"}
+
+
+def running(cluster: LocalKubernetes, node: str) -> set[str]:
+    there = cluster.api().get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")["items"]
+    return {pod["metadata"]["labels"]["app"] for pod in there}
+
+
 def test_trainium_nodes_run_the_pods_of_their_devices(cluster: LocalKubernetes) -> None:
     labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
-    taken = cluster.add_nodes(Catalog.load().instance("trn1.32xlarge"), 1, labels=labels)
+    [node] = cluster.add_nodes(Catalog.load().instance("trn1.32xlarge"), 1, labels=labels)
+    assert until(lambda: running(cluster, node) == daemons({*PARTS}), 60), running(cluster, node)
 
-    def names() -> set[str]:
-        there = cluster.api().get("/api/v1/pods", fieldSelector=f"spec.nodeName={taken[0]}")["items"]
-        return {pod["metadata"]["labels"]["app"] for pod in there}
 
-    expected = {o["metadata"]["name"] for o in installed.objects(PARTS) if o["kind"] == "DaemonSet"}
-    assert until(lambda: names() == expected, 60), names()
+def test_nodes_of_claims_run_the_driver_of_their_devices_and_not_the_plugin(cluster: LocalKubernetes) -> None:
+    claims.install(cluster.api())
+    parts = {*PARTS, eks.CLAIMS}
+    installed.install(cluster.api(), parts)
+    labels = {ROLE_LABEL: "training", DEVICES_LABEL: "claims"}
+    [node] = cluster.add_nodes(Catalog.load().instance("trn2.48xlarge"), 1, labels=labels)
+    expected = daemons(parts) - {"neuron-device-plugin"}
+    assert until(lambda: running(cluster, node) == expected, 60), running(cluster, node)

@@ -87,7 +87,7 @@ def test_the_webhooks_are_valid_and_follow_the_names_their_server_looks_for() ->
 
 def test_kwok_does_not_change_running_jobs() -> None:
     kept, all_pods = kwok_config.render(run_jobs=True), kwok_config.render(run_jobs=False)
-    assert kept.count("operator: NotIn, values: [volcano]") == kept.count("resourceRef: {apiGroup: v1, kind: Pod}") == 4
+    assert kept.count("operator: NotIn, values: [volcano]") == kept.count("resourceRef: {apiGroup: v1, kind: Pod}") == 5
     assert "schedulerName" not in all_pods
 
 
@@ -290,6 +290,44 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
     assert helm.main(arguments) == 1
     assert message in capsys.readouterr().err
     assert helm.calls(sandbox) == []
+
+
+CHART = ["oci://registry.example/neuron/neuron-helm-chart", "--version", "1.10.0"]
+OFF = {"devicePlugin": {"enabled": False}, "npd": {"enabled": False}}
+DRIVER = {"draDriver": {"enabled": True}}
+
+
+def chart(sandbox: Path, release: str, values: Object) -> int:
+    (sandbox / "values.yaml").write_text(json.dumps(values))
+    return helm.main(["upgrade", release, *CHART, "--install", "--values", str(sandbox / "values.yaml")])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (DRIVER, "DRA driver and device plugin cannot both be enabled"),
+        ({**DRIVER, **OFF, "scheduler": {"enabled": True}}, "DRA driver and scheduler cannot both be enabled"),
+        ({**OFF, "scheduler": {"enabled": True}}, "Scheduler requires device plugin to be enabled"),
+        ({"npd": {"enabled": False}}, "devicePlugin exists and cannot be imported into the current release"),
+    ],
+)
+def test_what_the_neuron_chart_refuses(
+    sandbox: Path, capsys: pytest.CaptureFixture[str], values: Object, message: str
+) -> None:
+    assert chart(sandbox, "neuron", {}) == 0
+    assert chart(sandbox, "other", values) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_class_of_devices_comes_and_goes_with_the_release_of_the_driver(
+    sandbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{SHIMS}:{os.environ['PATH']}")
+    assert [chart(sandbox, "neuron", {}), chart(sandbox, "neuron-claims", {**DRIVER, **OFF})] == [0, 0]
+    assert helm.main(["uninstall", "neuron-claims"]) == 0
+    lines = [json.loads(line) for line in (sandbox / "kubectl.jsonl").read_text().splitlines()]
+    told = [(line["verb"], [o["kind"] for o in line["objects"]], line["problems"]) for line in lines]
+    assert told == [("apply", ["Namespace", "DeviceClass"], []), ("delete", ["DeviceClass"], [])]
 
 
 @pytest.mark.sweep
