@@ -11,7 +11,7 @@ the others again, and two checkouts with the same modules share the programs:
   of twinj/uuid the last one that still has what it calls.
 
 A folder's go.mod alone pins modules and versions. `module_1_35` has that of the Kubernetes before, for the same programs: one version a
-build, and `TRN_SANDBOX_KUBERNETES=1.35` chooses it. Three modules are built from a patched copy (`patches`): kwok's release for Kubernetes
+build, and `TRN_SANDBOX_KUBERNETES_VERSION=1.35` chooses it. Three modules are built from a patched copy (`patches`): kwok's release for Kubernetes
 1.35 still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
 is one behind Volcano's own and lacks one constant; Kueue looks for certificates of its metrics where only root can write.
 """
@@ -123,9 +123,9 @@ class Part:
 
 VERSIONS = {"1.36": "module", "1.35": "module_1_35"}
 """The versions of Kubernetes that can be built, the default first, and their folders."""
-VERSION = os.environ.get("TRN_SANDBOX_KUBERNETES") or next(iter(VERSIONS))
+VERSION = os.environ.get("TRN_SANDBOX_KUBERNETES_VERSION") or next(iter(VERSIONS))
 if VERSION not in VERSIONS:
-    raise ValueError(f"TRN_SANDBOX_KUBERNETES = {VERSION}: write {' or '.join(VERSIONS)}")
+    raise ValueError(f"TRN_SANDBOX_KUBERNETES_VERSION = {VERSION}: write {' or '.join(VERSIONS)}")
 CLUSTER = Part(
     folder=_HERE / VERSIONS[VERSION],
     code=_HERE / "module",
