@@ -18,6 +18,32 @@ RUN_BY_US = "volcano"
 RUN_LABEL = "trainium-cdk/job"
 """Pods with this label also run for real, with any scheduler: tasks of jobs on the system nodes."""
 
+_NODE = """
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: node-ready}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+    - {key: '.status.conditions.[] | select(.type == "Ready") | .status', operator: NotIn, values: ["True"]}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      conditions:
+      {{ range NodeConditions }}
+      - {type: {{ .type | Quote }}, status: {{ .status | Quote }}, reason: {{ .reason | Quote }}, message: {{ .message | Quote }}, lastHeartbeatTime: {{ $now | Quote }}, lastTransitionTime: {{ $now | Quote }}}
+      {{ end }}
+      addresses:
+      - {type: InternalIP, address: {{ NodeIP | Quote }}}
+      - {type: Hostname, address: {{ NodeName | Quote }}}
+      daemonEndpoints: {kubeletEndpoint: {Port: {{ NodePort }}}}
+      nodeInfo:
+        {architecture: amd64, operatingSystem: linux, kubeletVersion: kwok, kubeProxyVersion: kwok, containerRuntimeVersion: kwok, kernelVersion: kwok, osImage: "", bootID: "", machineID: "", systemUUID: ""}
+"""
+"""Without it a node never becomes Ready (kwok has no default of its own since 0.8). Its lease says that it lives on."""
+
 _CONDITIONS = """
       conditions:
       {{ range $type := list "PodReadyToStartContainers" "Initialized" "Ready" "ContainersReady" }}
@@ -149,6 +175,7 @@ def render(*, run_jobs: bool) -> str:
     code = '{{ index $root.metadata.annotations "' + EXIT_CODE + '" }}'
     bad = {"name": "pod-fail", "operator": "Exists", "exit": code, "reason": "Error", "phase": "Failed"}
     stages = [
+        _NODE,
         _READY % {"not_ours": not_ours, "conditions": _CONDITIONS},
         *(_END % {**names, **end} for end in (good, bad)),
         _DELETE % {"not_ours": not_ours},

@@ -87,7 +87,7 @@ def test_the_webhooks_are_valid_and_follow_the_names_their_server_looks_for() ->
 
 def test_kwok_does_not_change_running_jobs() -> None:
     kept, all_pods = kwok_config.render(run_jobs=True), kwok_config.render(run_jobs=False)
-    assert kept.count("operator: NotIn, values: [volcano]") == kept.count("kind: Stage") == 4
+    assert kept.count("operator: NotIn, values: [volcano]") == kept.count("resourceRef: {apiGroup: v1, kind: Pod}") == 4
     assert "schedulerName" not in all_pods
 
 
