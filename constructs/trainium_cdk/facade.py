@@ -188,7 +188,7 @@ class TrnEks(Checked):
                 self,
                 f"Group{group.name}",
                 cluster=cluster,
-                nodes=group,
+                nodes=group.model_copy(update={"devices": group.devices or plugins.devices}),
                 vpc_subnets=ec2.SubnetSelection(subnets=[subnet]) if subnet else vpc_subnets,
                 efa_security_group=efa.security_group,
                 node_role=role.role,

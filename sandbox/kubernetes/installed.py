@@ -9,6 +9,7 @@ from sandbox.kubernetes.api import Api, ApiError, Object, path_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pods import Pod, pods
 from trainium_cdk.outputs import ROLE_LABEL
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
 NAMESPACE = "kube-system"
 _TYPE = "node.kubernetes.io/instance-type"
@@ -16,7 +17,7 @@ _TYPE = "node.kubernetes.io/instance-type"
 
 def objects(parts: Collection[str]) -> Iterator[Object]:
     """The objects of these parts of a cluster (see `catalog.pods`)."""
-    for pod in pods().installed(parts, "every", "training", "efa", "system"):
+    for pod in pods().installed(parts, "every", "training", "efa", "claims", "system"):
         yield _object(pod)
 
 
@@ -48,6 +49,8 @@ def _object(pod: Pod) -> Object:
     }
     if pod.nodes in ("training", "efa"):
         spec["nodeSelector"] = {ROLE_LABEL: "training"}
+    if pod.nodes == "claims":
+        spec["nodeSelector"] = {DEVICES_LABEL: "claims"}
     if pod.nodes == "efa":
         types = [kind.name for kind in Catalog.load().instances.values() if kind.efa_interfaces]
         term = {"matchExpressions": [{"key": _TYPE, "operator": "In", "values": types}]}

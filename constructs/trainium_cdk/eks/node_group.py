@@ -25,7 +25,7 @@ from trainium_cdk.eks.rules import check_group, instance_of
 from trainium_cdk.eks.user_data import Driver, user_data
 from trainium_cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.outputs import Fleet
-from trainium_cdk.outputs.eks import fleet_of
+from trainium_cdk.outputs.eks import DEVICES_LABEL, fleet_of
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import grant_to_nodes, storage_in
 
@@ -117,7 +117,7 @@ class TrnNodeGroup(Checked):
             )
         name_once(self, cluster, name)
         if rules:
-            check_group(self, catalog, nodes)
+            check_group(self, catalog, nodes, version)
         self.name = name
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         has_efa, own_image = kind.efa_of(nodes.efa) > 0, nodes.custom_ami is not None
@@ -169,7 +169,7 @@ class TrnNodeGroup(Checked):
             purpose="training",
             sizes=Sizes(nodes.nodes, nodes.min_nodes, nodes.max_nodes),
             template=template,
-            labels=nodes.labels,
+            labels={**nodes.labels, **({DEVICES_LABEL: "claims"} if self.fleet.claims else {})},
             cluster_name=view.name,
             node_role=self.role.role_arn,
             subnets=[subnet],
