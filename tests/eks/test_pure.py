@@ -253,6 +253,30 @@ def test_a_node_has_the_plug_in_or_the_driver() -> None:
     assert of(plain)["neuron"]["devicePlugin"] == {"enabled": True}
 
 
+def test_kueue_counts_claims_as_the_plug_ins_devices() -> None:
+    """And asks for nodes whatever a job requests: it looks at containers alone, and a job of claims would start without nodes."""
+    without, claims = (Installation.of(env(eks={"plugins": {"devices": way}})) for way in ("plugin", "claims"))
+
+    def of(wanted: Installation) -> tuple[Any, Any]:
+        [release] = [r for r in charts.releases(wanted) if r.name == "kueue"]
+        [asks] = [o["spec"] for o in kueue.queues(wanted) if o["kind"] == "ProvisioningRequestConfig"]
+        configured = json.loads(release.values["managerConfig"]["controllerManagerConfigYaml"])
+        return configured.get("resources"), asks.get("managedResources")
+
+    mapping = {"name": "aws.amazon.com/neuron", "deviceClassNames": ["neuron.aws.com"]}
+    assert of(claims) == ({"deviceClassMappings": [mapping]}, None)
+    assert of(without) == (None, ["aws.amazon.com/neuron"])
+    [device] = {
+        q["coveredResources"][0]
+        for o in kueue.queues(claims)
+        if o["kind"] == "ClusterQueue"
+        for q in o["spec"]["resourceGroups"][:1]
+    }
+    assert device == mapping["name"]
+    assert not [o for o in boundaries(without) if o["metadata"]["name"] == "trn-claims"]
+    assert "resource.k8s.io" not in json.dumps([*manifests.access(without), *manifests.scaler_access(without)])
+
+
 def with_volcano(**eks: Any) -> dict[str, charts.Release]:
     data = env(eks={"plugins": {"volcano": True}, **eks})
     return {release.name: release for release in charts.releases(Installation.of(data))}
