@@ -124,6 +124,7 @@ def test_the_contract() -> None:
         "trn2u-reserved",
         "eks/all-settings",
         "eks/trn2u-reserved",
+        "eks/claims",
         "eks/public",
         "pcs/all-settings",
     ):

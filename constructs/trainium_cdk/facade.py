@@ -62,7 +62,8 @@ class TrnEks(Checked):
             else a new one.
         vpc_subnets: Subnets of the nodes and of the scaler. Default: the private subnets of the cluster's VPC.
         group_subnets: The subnet of a node group, by its name. Default: one of `vpc_subnets` in a zone that offers the type.
-        plugins: What is installed, and whether there is a scaler. Default: what jobs need.
+        plugins: What is installed, and whether there is a scaler. Its `devices` is the default of the node groups. Default: what jobs
+            need.
         scaling: How nodes are started for jobs, and how long they may wait. Default: as of `TrnScaler`.
         observability: Logs and metrics in CloudWatch, charged by volume. Default: none.
         log_retention: How long those logs are kept. Default: a year.
@@ -188,7 +189,7 @@ class TrnEks(Checked):
                 self,
                 f"Group{group.name}",
                 cluster=cluster,
-                nodes=group,
+                nodes=group.model_copy(update={"devices": group.devices or plugins.devices}),
                 vpc_subnets=ec2.SubnetSelection(subnets=[subnet]) if subnet else vpc_subnets,
                 efa_security_group=efa.security_group,
                 node_role=role.role,

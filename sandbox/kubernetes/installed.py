@@ -54,6 +54,8 @@ def _object(pod: Pod) -> Object:
     rules = []
     if pod.nodes in ("training", "efa", "claims"):
         spec["nodeSelector"] = {ROLE_LABEL: "training"}
+    if pod.nodes == "claims":
+        spec["nodeSelector"] = {DEVICES_LABEL: "claims"}
     if pod.nodes == "efa":
         types = [kind.name for kind in Catalog.load().instances.values() if kind.efa_interfaces]
         rules = [{"key": _TYPE, "operator": "In", "values": types}]

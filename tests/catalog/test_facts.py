@@ -169,12 +169,15 @@ def test_add_ons_and_charts_of_a_cluster() -> None:
     ):
         found = facts.addons_for(given[0], node_monitoring=given[1], observability=given[2])
         assert list(found) == always + more
-    assert facts.charts_for((), efa=True, volcano=True) == facts.charts
-    assert list(facts.charts_for((), efa=False, volcano=True)) == ["neuron", "jobset", "kueue", "volcano"]
-    mirrored = facts.charts_for([("efa", "oci://mirror/efa")], efa=True, volcano=False)
-    assert list(mirrored) == ["neuron", "efa", "jobset", "kueue"]
+    assert facts.charts_for((), efa=True, volcano=True, claims=True) == facts.charts
+    assert list(facts.charts_for((), efa=False, volcano=True, claims=False)) == ["neuron", "jobset", "kueue", "volcano"]
+    mirrored = facts.charts_for([("efa", "oci://mirror/efa")], efa=True, volcano=False, claims=True)
+    assert list(mirrored) == ["neuron", "neuron-claims", "efa", "jobset", "kueue"]
     assert mirrored["neuron"] == facts.charts["neuron"]
     assert mirrored["efa"] == facts.charts["efa"].model_copy(update={"chart": "oci://mirror/efa", "repository": None})
+    # the chart of two releases has one mirror
+    twice = facts.charts_for([("neuron", "oci://mirror/neuron")], efa=False, volcano=False, claims=True)
+    assert {twice[name].chart for name in ("neuron", "neuron-claims")} == {"oci://mirror/neuron"}
 
 
 def test_plain_data_is_what_yaml_and_json_have() -> None:

@@ -70,6 +70,10 @@ def test_the_folder_shows_every_kind() -> None:
         ("region: us-east-2\npcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}", []),
         ("pcluster: {os: alinux2023}", ["pcluster.os"]),
         ("eks: {version: '1.29'}", ["eks.version"]),
+        (
+            "region: ap-south-2\neks: {node_groups: [{instance_type: trn2u.48xlarge, devices: claims}]}",
+            ["eks.node_groups[0].devices"],
+        ),
         ("account: '444455556666'\neks: {access: [{principal: 'arn:aws:iam::111122223333:role/Research'}]}", []),
     ],
 )
@@ -91,6 +95,7 @@ def test_the_default_environment_has_no_findings() -> None:
         "kube-public",
         "kube-system",
         "neuron-healthcheck-system",
+        "neuron-dra-driver",
         "kueue-system",
         "volcano-system",
     ],

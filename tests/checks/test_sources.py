@@ -26,6 +26,7 @@ PAGES = {
     "Kubernetes releases": "https://kubernetes.io/releases/{}/",
     "Kueue": "https://kueue.sigs.k8s.io/docs/{}/",
     "Linux manual": "https://man7.org/linux/man-pages/{}.html",
+    "Neuron documentation": "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/{}.html",
     "PCS API": f"{AWS}/pcs/latest/APIReference/API_{{}}.html",
     "PCS user guide": f"{AWS}/pcs/latest/userguide/{{}}.html",
     "ParallelCluster user guide": f"{AWS}/parallelcluster/latest/ug/{{}}.html",

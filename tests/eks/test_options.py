@@ -14,11 +14,14 @@ from aws_cdk import aws_efs as efs
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
-from tests.foreign.foreign import cluster, errors, stack, template, vpc
-from trainium_cdk import TrnAddons, TrnEksCluster, TrnNodeRole, TrnPlugins, TrnStorage
+from tests.foreign.foreign import cluster, errors, stack, template, vpc, warnings
+from trainium_cdk import TrnAddons, TrnEksCluster, TrnNodeGroup, TrnNodeRole, TrnPlugins, TrnStorage
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.identities import detector_statements
-from trainium_cdk.settings import Plugins, SettingsError, TeamQueue
+from trainium_cdk.settings import NodeGroup, Plugins, SettingsError, TeamQueue
+
+REGION = "us-east-2"
+"""Where trn2.48xlarge is."""
 
 
 def plugins(scope: Stack, **options: Any) -> TrnPlugins:
@@ -48,6 +51,49 @@ def test_rules_are_checked_unless_they_are_switched_off() -> None:
         SettingsError, match=r"^Foreign/Plugins: error: job_networks\[0\] = 10\.0\.0\.0/40: not an IPv4 network"
     ):
         plugins(stack(), job_networks=["10.0.0.0/40"])
+
+
+def with_plugins(*nodes: NodeGroup, **options: Any) -> Callable[[Stack], object]:
+    def made(scope: Stack) -> object:
+        own = cluster(scope, kubectl=True)
+        found = [TrnNodeGroup(scope, f"Group{each.name}", cluster=own, nodes=each, version="1.36") for each in nodes]
+        return TrnPlugins(scope, "Plugins", cluster=own, node_groups=found, plugins=Plugins(**options))
+
+    return made
+
+
+def test_claims_are_checked_in_other_apps_too() -> None:
+    """By each node group: `plugins` alone changes none that is made before it."""
+    parts = NodeGroup(name="parts", instance_type="trn2.48xlarge", devices="claims", share=True)
+    whole = NodeGroup(name="whole", instance_type="trn2.48xlarge")
+    found = template(with_plugins(parts, whole, devices="claims"), REGION)
+    labels = [g["Properties"]["Labels"] for g in found.find_resources("AWS::EKS::Nodegroup").values()]
+    assert {of["trainium-cdk/node-group"]: of.get("trainium-cdk/devices") for of in labels} == {
+        "parts": "claims",
+        "whole": None,
+    }
+    charts = [c["Properties"]["Release"] for c in found.find_resources("Custom::AWSCDK-EKS-HelmChart").values()]
+    assert {"neuron", "neuron-claims"} <= set(charts)
+    [refused] = errors(with_plugins(whole.model_copy(update={"share": True})), REGION)
+    assert refused.startswith("Groupwhole] nodes.share = true: with the device plug-in jobs take whole nodes")
+    [refused] = errors(with_plugins(parts.model_copy(update={"lnc": 1})), REGION)
+    assert refused.startswith("Groupparts] nodes.lnc = 1: where pods claim devices, each job chooses its LNC")
+    [refused] = errors(with_plugins(parts, volcano=True), REGION)
+    assert refused.startswith("Plugins] plugins.volcano = true: Volcano's queues count the device plug-in's devices")
+    [told] = [each for each in warnings(with_plugins(whole, devices="claims"), REGION) if "plugins.devices" in each]
+    assert "each node group has its own value of devices" in told
+
+
+def test_claims_need_a_cluster_of_their_version() -> None:
+    nodes = NodeGroup(instance_type="trn2.48xlarge", devices="claims", share=True)
+
+    def of(version: str) -> Callable[[Stack], object]:
+        return lambda s: TrnNodeGroup(s, "Trn", cluster=cluster(s), nodes=nodes, version=version)
+
+    template(of("1.36"), REGION)
+    assert [told.partition(": ")[0] for version in ("1.33", "1.35") for told in errors(of(version), REGION)] == [
+        "Trn] nodes.devices = claims", "Trn] nodes.share = true",
+    ]  # fmt: skip
 
 
 def test_networks_of_jobs_are_checked_in_other_apps_too() -> None:

@@ -23,6 +23,7 @@ from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
 from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 from trainium_cdk.settings import Environment
 
 CATALOG = Catalog.load()
@@ -213,13 +214,67 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
     data = env(eks={"node_groups": [{"name": "a"}, {"name": "b", "instance_type": "trn1.2xlarge", "max_nodes": 1}]})
     found = {r.name: r for r in charts.releases(Installation.of(data))}
     pinned = data.catalog.eks.charts
-    assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items() if n != "volcano"}
+    assert {n: r.version for n, r in found.items()} == {
+        n: c.version for n, c in pinned.items() if n not in ("volcano", "neuron-claims")
+    }
     assert found["neuron"].repository == "oci://public.ecr.aws/neuron/neuron-helm-chart"
     assert found["neuron"].values["neuronInstances"] == ["trn1.32xlarge", "trn1.2xlarge"]
     assert found["efa"].values == {
         "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": ["trn1.32xlarge"]},
         "tolerations": [{"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"}],
     }
+
+
+def test_a_node_has_the_plug_in_or_the_driver() -> None:
+    """Neuron's chart refuses both in one release. Without claims its values are as they were before there were claims."""
+    plain, claims = {"name": "a"}, {"name": "b", "instance_type": "trn2.48xlarge", "devices": "claims"}
+
+    def of(*groups: Any, **plugins: Any) -> dict[str, Any]:
+        data = env(eks={"node_groups": list(groups), "plugins": plugins})
+        return {r.name: r.values for r in charts.releases(Installation.of(data)) if r.chart == "neuron-helm-chart"}
+
+    def rules(of: Any) -> list[Any]:
+        [term] = of["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [(rule["key"], rule["operator"], rule["values"]) for rule in term["matchExpressions"]]
+
+    both, types = of(plain, claims), ("node.kubernetes.io/instance-type", "In", ["trn1.32xlarge", "trn2.48xlarge"])
+    assert rules(both["neuron"]["devicePlugin"])[-1] == (DEVICES_LABEL, "NotIn", ["claims"])
+    assert rules(both["neuron-claims"]["draDriver"])[0] == types
+    assert rules(both["neuron-claims"]["draDriver"])[-1] == (DEVICES_LABEL, "In", ["claims"])
+    alone = of({"name": "b"}, devices="claims")
+    assert alone["neuron"]["devicePlugin"] == {"enabled": False}
+    for values in (*both.values(), *alone.values()):
+        assert not (
+            values["draDriver"]["enabled"] and (values["devicePlugin"]["enabled"] or values["scheduler"]["enabled"])
+        )
+        assert values["npd"]["enabled"] != values["draDriver"]["enabled"]  # the detector once on each node
+        assert "namespaceOverride" not in values["draDriver"]  # the chart would make a namespace that is there
+    assert list(of(plain)) == ["neuron"]
+    assert of(plain)["neuron"]["devicePlugin"] == {"enabled": True}
+
+
+def test_kueue_counts_claims_as_the_plug_ins_devices() -> None:
+    """And asks for nodes whatever a job requests: it looks at containers alone, and a job of claims would start without nodes."""
+    without, claims = (Installation.of(env(eks={"plugins": {"devices": way}})) for way in ("plugin", "claims"))
+
+    def of(wanted: Installation) -> tuple[Any, Any]:
+        [release] = [r for r in charts.releases(wanted) if r.name == "kueue"]
+        [asks] = [o["spec"] for o in kueue.queues(wanted) if o["kind"] == "ProvisioningRequestConfig"]
+        configured = json.loads(release.values["managerConfig"]["controllerManagerConfigYaml"])
+        return configured.get("resources"), asks.get("managedResources")
+
+    mapping = {"name": "aws.amazon.com/neuron", "deviceClassNames": ["neuron.aws.com"]}
+    assert of(claims) == ({"deviceClassMappings": [mapping]}, None)
+    assert of(without) == (None, ["aws.amazon.com/neuron"])
+    [device] = {
+        q["coveredResources"][0]
+        for o in kueue.queues(claims)
+        if o["kind"] == "ClusterQueue"
+        for q in o["spec"]["resourceGroups"][:1]
+    }
+    assert device == mapping["name"]
+    assert not [o for o in boundaries(without) if o["metadata"]["name"] == "trn-claims"]
+    assert "resource.k8s.io" not in json.dumps([*manifests.access(without), *manifests.scaler_access(without)])
 
 
 def with_volcano(**eks: Any) -> dict[str, charts.Release]:

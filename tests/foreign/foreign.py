@@ -17,9 +17,9 @@ from tests.cdk import app
 
 REGIONS = {
     name: Environment(account="111122223333", region=name) if name else None
-    for name in ("us-west-2", "eu-west-1", "eusc-de-east-1", "")
+    for name in ("us-west-2", "us-east-2", "eu-west-1", "eusc-de-east-1", "")
 }
-"""One with Trainium, one without, one of another partition, and none at all: an agnostic stack."""
+"""One with Trainium, one with trn2.48xlarge, one without, one of another partition, and none at all: an agnostic stack."""
 
 
 def stack(region: str = "us-west-2") -> Stack:

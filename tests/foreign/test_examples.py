@@ -26,9 +26,14 @@ REGIONS = {
     "node_group": "us-west-2",
     "eks_jobs": "us-west-2",
     "capacity_block": "us-east-2",
+    "parts_of_nodes": "us-east-2",
 }
 """Of the examples that are not for us-east-1."""
-KUBECTL = {"ExampleEksJobs": "MineKubectlProvider", "ExampleImportedCluster": "ExampleImportedCluster"}
+KUBECTL = {
+    "ExampleEksJobs": "MineKubectlProvider",
+    "ExampleImportedCluster": "ExampleImportedCluster",
+    "ExamplePartsOfNodes": "MineKubectlProvider",
+}
 """How the names of the CDK's functions for kubectl begin, by stack."""
 
 

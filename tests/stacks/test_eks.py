@@ -15,8 +15,9 @@ from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import interfaces
 from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
-SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc")
+SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc", "eks/claims")
 
 
 @pytest.fixture(params=swept(EKS.names, *SHORT))
@@ -300,6 +301,13 @@ def test_user_data_by_node_settings() -> None:
 # --- what is installed ---
 
 
+def test_nodes_of_claims_have_the_label_of_their_driver() -> None:
+    labels = {name: group["Labels"] for name, group in groups("eks/claims").items()}
+    assert {name: found.get(DEVICES_LABEL) for name, found in labels.items()} == {
+        "trn": "claims", "parts": "claims", "old": None, "system": None,
+    }  # fmt: skip
+
+
 def test_helm_ends_before_lambda_and_waits_for_controllers_alone(name: str) -> None:
     env = environment(name)
     charts = {
@@ -309,6 +317,7 @@ def test_helm_ends_before_lambda_and_waits_for_controllers_alone(name: str) -> N
     efa = any(f.efa for f in outputs.eks_fleets(env))
     assert set(charts) == {
         "neuron",
+        *(["neuron-claims"] if any(f.claims for f in outputs.eks_fleets(env)) else []),
         *(["efa"] if efa else []),
         "jobset",
         "kueue",

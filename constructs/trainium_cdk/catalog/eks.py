@@ -138,17 +138,19 @@ class EksFacts(Fact):
             if chosen.get(name, True) and (addon.file_system is None or addon.file_system in file_systems)
         }
 
-    def charts_for(self, mirrored: Iterable[tuple[str, str]], *, efa: bool, volcano: bool) -> dict[str, Chart]:
+    def charts_for(
+        self, mirrored: Iterable[tuple[str, str]], *, efa: bool, volcano: bool, claims: bool
+    ) -> dict[str, Chart]:
         """The Helm charts of a cluster, by name, in the order in which they are installed.
 
         Args:
             mirrored: names and addresses (oci://...) of charts that come from another registry.
         """
-        elsewhere = dict(mirrored)
-        wanted = {"efa": efa, "volcano": volcano}
+        elsewhere = {self.charts[name].chart: address for name, address in mirrored}
+        wanted = {"efa": efa, "volcano": volcano, "neuron-claims": claims}
         return {
-            name: chart.model_copy(update={"chart": elsewhere[name], "repository": None})
-            if name in elsewhere
+            name: chart.model_copy(update={"chart": elsewhere[chart.chart], "repository": None})
+            if chart.chart in elsewhere
             else chart
             for name, chart in self.charts.items()
             if wanted.get(name, True)

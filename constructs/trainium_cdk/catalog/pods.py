@@ -59,8 +59,8 @@ class Pod(Fact):
 
     name: str
     of: tuple[str, ...]
-    nodes: Literal["every", "training", "efa", "system"]
-    """The nodes: each, each Trainium node, each of those with EFA, or `count` in all on system nodes."""
+    nodes: Literal["every", "training", "efa", "claims", "system"]
+    """The nodes: each, each Trainium node, each of those with EFA or with devices by claims, or `count` in all on system nodes."""
     count: int = Field(default=1, ge=1)
     cpu: int = 0
     memory: int = 0

@@ -22,6 +22,7 @@ from trainium_cdk.checks import (
     capacity,
     effects,
     eks,
+    eks_claims,
     eks_nodes,
     eks_pods,
     encryption,
@@ -68,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     *eks.RULES,
     *principals.RULES,
     *eks_nodes.RULES,
+    *eks_claims.RULES,
     *eks_pods.RULES,
     *pcs.RULES,
 )

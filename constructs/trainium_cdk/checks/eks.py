@@ -19,8 +19,8 @@ WIDEST_NETWORK = 8
 """Shortest prefix that may reach a public API. No user owns a wider network."""
 SOON_DAYS = 90
 RESERVED_NAMESPACES = (
-    "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "jobset-system", "kueue-system",
-    "volcano-system",
+    "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "neuron-dra-driver", "jobset-system",
+    "kueue-system", "volcano-system",
 )  # fmt: skip
 SERVICE_PREFIXES = range(12, 25)
 """Allowed sizes of a cluster's service network (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""
@@ -113,7 +113,9 @@ def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
     network, mirror = env.network, env.eks.mirror
     if network.reaches_internet:
         return
-    charts = [name for name in env.eks_charts if name not in mirror.charts]
+    charts = [
+        name for name in env.eks_charts if name not in mirror.charts and name != "neuron-claims"
+    ]  # it is `neuron`
     images = [image for chart in env.eks_charts.values() for image in chart.images.values()]
     images += [env.catalog.eks.shell_image]
     hosts = sorted({image.partition("/")[0] for image in images if mirror.image(image) == image})

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from trainium_cdk.eks.access import OBJECTS, SCALER
 from trainium_cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
+from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.text import join_words
 
 _API = "admissionregistration.k8s.io"
 _CONTROLLERS = ("kube-system", "kueue-system", "jobset-system", "volcano-system", "kubeflow-system")
@@ -34,6 +36,7 @@ _OBJECTS = {
     "coordination.k8s.io": ["leases"],
     "rbac.authorization.k8s.io": ["roles", "rolebindings"],
 }
+_CLAIMS = {"resource.k8s.io": ["resourceclaimtemplates", "resourceclaims"]}
 _QUEUE = "?labels[?'kueue.x-k8s.io/queue-name']"
 _CHANGED = (
     "oldObject == null || object.spec != oldObject.spec"
@@ -66,6 +69,8 @@ def boundaries(wanted: Installation) -> list[Manifest]:
     """The objects of the cluster, and of each namespace of jobs."""
     found = [*_policy("trn-pods", _PODS, ["CREATE", "UPDATE"], _of_pods(wanted))]
     found += _policy("trn-objects", _OBJECTS, ["CREATE", "UPDATE", "DELETE"], _of_objects())
+    if wanted.claims:
+        found += _policy("trn-claims", _CLAIMS, ["CREATE", "UPDATE", "DELETE"], _of_claims(wanted))
     for namespace in wanted.namespaces:
         found += _limits(namespace)
     return found
@@ -148,6 +153,41 @@ def _of_objects() -> Manifest:
     }
     return {
         "matchConditions": [{"name": "people", "expression": _people(SCALER, OBJECTS)}],
+        "validations": _messages(rules),
+    }
+
+
+def _of_claims(wanted: Installation) -> Manifest:
+    """What Kueue can count, and Neuron's driver gives as connected devices. Each pod reads the template again, after Kueue has counted it."""
+    facts = wanted.catalog.eks.claims
+    counts = {kind.neuron_devices for kind in wanted.catalog.instances.values()}
+    sizes = sorted(counts.union(*facts.parts.values()))
+    variables = {
+        "template": "object != null && oldObject == null && object.kind == 'ResourceClaimTemplate'",
+        "requests": "variables.template ? object.spec.spec.?devices.?requests.orValue([]) : []",
+        "asked": "variables.requests.filter(r, has(r.exactly)).map(r, r.exactly)",
+    }
+    rules = {
+        "oldObject != null || object.kind != 'ResourceClaim'": "Kueue counts no ResourceClaim with a name. Send a ResourceClaimTemplate, and "
+        "write resourceClaimTemplateName in the pod",
+        "oldObject == null || oldObject.kind != 'ResourceClaimTemplate' || !has(oldObject.metadata.ownerReferences)": "Kueue has counted "
+        "this template for its job. End the job, and send both again",
+        "!variables.template || variables.requests.size() == 1 && variables.asked.size() == 1": "Kueue counts no firstAvailable. Write one "
+        "request with `exactly`",
+        f"variables.asked.all(a, a.deviceClassName == '{facts.device_class}')": "Kueue counts no other class of devices. Write "
+        f"deviceClassName: {facts.device_class}",
+        "variables.asked.all(a, a.?allocationMode.orValue('ExactCount') == 'ExactCount')": "Kueue counts no allocationMode: All. Write "
+        "ExactCount, and the count of a whole node",
+        f"variables.asked.all(a, a.?count.orValue(1) in {sizes})": "so many devices of a node are not connected. Write count: "
+        f"{join_words(map(str, sizes), 'or')}",
+        "!variables.asked.exists(a, a.?adminAccess.orValue(false))": "adminAccess takes the devices of others. Remove it",
+        "variables.asked.all(a, a.?selectors.orValue([]).size() == 0)": "Kueue waits until nodes with such devices run, and starts none. "
+        f"Remove the selectors, and write nodeSelector in the pod, with {GROUP_LABEL}",
+    }
+    people = f"{_people()} && !request.userInfo.username.startsWith('system:kube-')"  # the scheduler makes claims of extended resources
+    return {
+        "matchConditions": [{"name": "people", "expression": people}],
+        "variables": _named(variables),
         "validations": _messages(rules),
     }
 

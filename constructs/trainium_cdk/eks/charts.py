@@ -11,6 +11,7 @@ from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import configuration
 from trainium_cdk.errors import RequirementError
+from trainium_cdk.outputs.eks import DEVICES_LABEL
 
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Namespace of the Neuron chart's node problem detector."""
@@ -42,6 +43,8 @@ ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
 and the stack's queues need no defaults."""
 CONTROLLERS = ("jobset", "kueue", "volcano")
 """Charts with controllers, each in its own namespace, on the system nodes. Deployments wait until they respond."""
+CLAIMS = "neuron-claims"
+"""The release of the Neuron chart with its DRA driver, for nodes whose devices pods claim."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -69,7 +72,7 @@ def releases(wanted: Installation) -> tuple[Release, ...]:
     Raises:
         RequirementError: a chart does not have a value that it would get. Helm would ignore it.
     """
-    values = {"neuron": _neuron, "efa": _efa, "jobset": _jobset, "kueue": _kueue, "volcano": _volcano}
+    values = {"neuron": _neuron, CLAIMS: _claims, "efa": _efa, "jobset": _jobset, "kueue": _kueue, "volcano": _volcano}
     return tuple(_release(wanted, name, chart, values[name](wanted)) for name, chart in wanted.charts.items())
 
 
@@ -77,7 +80,7 @@ def _release(wanted: Installation, name: str, chart: Chart, values: dict[str, An
     for place, image in chart.images.items():
         if (mirrored := wanted.mirror.image(image)) != image:
             _put(values, place.split("."), mirrored)
-    if wrong := check_values(name, chart.version, values):
+    if wrong := check_values("neuron" if name == CLAIMS else name, chart.version, values):
         raise RequirementError(f"{name}: {wrong.name}: {wrong.reason}", wrong.fix)
     if chart.repository:
         where, what = chart.repository, chart.chart
@@ -95,9 +98,11 @@ def _put(values: dict[str, Any], place: list[str], value: str) -> None:
 def _neuron(wanted: Installation) -> dict[str, Any]:
     """The instance types are listed, as the chart's own list lacks trn2.3xlarge and types newer than the chart."""
     plugins = wanted.plugins
+    plain = not wanted.fleets or not all(fleet.claims for fleet in wanted.fleets)
+    apart = {"affinity": _on(wanted, "NotIn")} if plain and wanted.claims else {}
     return {
         "neuronInstances": _types(wanted),
-        "devicePlugin": {"enabled": True},
+        "devicePlugin": {"enabled": plain, **apart},
         "scheduler": {"enabled": plugins.neuron_scheduler},
         "npd": {
             "enabled": plugins.node_problem_detector,
@@ -107,6 +112,24 @@ def _neuron(wanted: Installation) -> dict[str, Any]:
         },
         "draDriver": {"enabled": False},
     }
+
+
+def _claims(wanted: Installation) -> dict[str, Any]:
+    """The chart makes the driver's namespace, so that it is never one that exists."""
+    off = {name: {"enabled": False} for name in ("devicePlugin", "scheduler", "npd")}
+    return {**off, "draDriver": {"enabled": True, "affinity": _on(wanted, "In")}}
+
+
+def _on(wanted: Installation, operator: str) -> dict[str, Any]:
+    """The affinity to nodes whose label says (In) or does not say (NotIn) that pods claim their devices; the rest as the chart's own."""
+    terms = {
+        _INSTANCE_TYPE: ("In", _types(wanted)),
+        "eks.amazonaws.com/compute-type": ("NotIn", ["fargate", "hybrid", "auto"]),
+        DEVICES_LABEL: (operator, ["claims"]),
+    }
+    rules = [{"key": key, "operator": how, "values": values} for key, (how, values) in terms.items()]
+    required = {"nodeSelectorTerms": [{"matchExpressions": rules}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def _efa(wanted: Installation) -> dict[str, Any]:
@@ -124,8 +147,10 @@ def _jobset(wanted: Installation) -> dict[str, Any]:
 
 def _kueue(wanted: Installation) -> dict[str, Any]:
     """The image as in `_jobset`. Kueue reads its configuration from a text."""
+    names = wanted.catalog.eks
+    classes = {names.resources.device: names.claims.device_class} if wanted.claims else {}
     image = {**_image(wanted, "kueue"), "pullPolicy": "IfNotPresent"}
-    text = json.dumps(configuration(), indent=1)  # JSON is YAML
+    text = json.dumps(configuration(classes), indent=1)  # JSON is YAML
     return {
         "controllerManager": {"manager": {"image": image}},
         "managerConfig": {"controllerManagerConfigYaml": text},

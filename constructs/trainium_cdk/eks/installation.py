@@ -12,7 +12,7 @@ from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.outputs import Fleet, eks_fleets
 from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQueue
 
-Existing = Literal["neuron", "efa", "jobset", "kueue", "provisioning-requests", "volcano"]
+Existing = Literal["neuron", "neuron-claims", "efa", "jobset", "kueue", "provisioning-requests", "volcano"]
 """Software that a cluster can have already."""
 Manifest = dict[str, Any]
 OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
@@ -67,9 +67,17 @@ class Installation:
     def charts(self) -> dict[str, Chart]:
         """The Helm charts to install, by name, in the order in which they are installed."""
         found = self.catalog.eks.charts_for(
-            self.mirror.charts.items(), efa=any(fleet.efa for fleet in self.fleets), volcano=self.plugins.volcano
+            self.mirror.charts.items(),
+            efa=any(fleet.efa for fleet in self.fleets),
+            volcano=self.plugins.volcano,
+            claims=self.claims,
         )
         return {name: chart for name, chart in found.items() if name not in self.existing}
+
+    @property
+    def claims(self) -> bool:
+        """Whether pods claim devices of some nodes."""
+        return any(fleet.claims for fleet in self.fleets)
 
     @property
     def namespaces(self) -> list[str]:

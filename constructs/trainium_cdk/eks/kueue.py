@@ -40,12 +40,16 @@ def priority_class(name: str) -> str:
     return f"trn-{name}"
 
 
-def configuration() -> Manifest:
+def configuration(classes: Mapping[str, str] | None = None) -> Manifest:
     """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, and only in our namespaces.
 
     Not waitForPodsReady: a pod that compiles in its init container is not ready for hours, and Kueue would stop its job. Nor is one whose training
     makes no progress: trn reports it, and people decide.
+
+    Args:
+        classes: the DeviceClass of each resource. Claims of the class then count as the resource.
     """
+    mappings = [{"name": name, "deviceClassNames": [device]} for name, device in (classes or {}).items()]
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -57,6 +61,7 @@ def configuration() -> Manifest:
         "manageJobsWithoutQueueName": False,
         "managedJobsNamespaceSelector": {"matchLabels": NAMESPACE_LABEL},
         "integrations": {"frameworks": list(FRAMEWORKS)},
+        **({"resources": {"deviceClassMappings": mappings}} if mappings else {}),
     }
 
 
@@ -86,9 +91,11 @@ def _flavor(wanted: Installation, fleet: Fleet) -> Manifest:
 
 def _checks(wanted: Installation) -> list[Manifest]:
     pause = wanted.retry_minutes * 60
+    # by it Kueue 0.18.3 looks at what containers request, and would admit pods with claims without any node
+    managed = {} if wanted.claims else {"managedResources": [wanted.catalog.eks.resources.device]}
     requests = {
         "provisioningClassName": PROVISIONING_CLASS,
-        "managedResources": [wanted.catalog.eks.resources.device],
+        **managed,
         "retryStrategy": {
             "backoffLimitCount": _ALWAYS,
             "backoffBaseSeconds": pause,

@@ -30,6 +30,8 @@ _WAITING = [
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "workloads/status", "localqueues"]},
     {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests", "provisioningrequests/status"]},
 ]
+_CLAIMS = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaimtemplates", "resourceclaims"]}
+_TEMPLATES = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaimtemplates"]}
 _LEASE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE]}
 _QUEUES = ["clusterqueues", "cohorts", "resourceflavors", "workloadpriorityclasses", "admissionchecks"]
 _READ = ["get", "list", "watch"]
@@ -70,10 +72,13 @@ def service_account(wanted: Installation, namespace: str | None = None) -> Manif
 
 
 def access(wanted: Installation) -> list[Manifest]:
-    """Permissions that EKS's access policies lack: JobSets and Volcano's jobs in each namespace, and reading nodes, queues and volumes."""
+    """Permissions that EKS's access policies lack: JobSets, claims of devices and Volcano's jobs in each namespace, and reading nodes, queues and volumes."""
     waiting = [{**rule, "verbs": _READ} for rule in (*_WAITING, _VOLCANO_GROUPS)] + [{**_LEASE, "verbs": ["get"]}]
     edit = [{**rule, "verbs": _WRITE} for rule in (_JOB_SETS, _VOLCANO_JOBS, _COMMANDS)] + waiting
     view = [{**rule, "verbs": _READ} for rule in (_JOB_SETS, _VOLCANO_JOBS)] + waiting
+    if wanted.claims:  # nobody changes a template, which Kueue counts once
+        edit += [{**_CLAIMS, "verbs": _READ}, {**_TEMPLATES, "verbs": ["create", "delete"]}]
+        view += [{**_CLAIMS, "verbs": _READ}]
     look = [
         {"apiGroups": [""], "resources": ["nodes", "persistentvolumes", "namespaces"], "verbs": _READ},
         {"apiGroups": ["kueue.x-k8s.io"], "resources": _QUEUES, "verbs": _READ},
@@ -117,6 +122,9 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "patch"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/status"], "verbs": ["patch"]},
     ]
+    if wanted.claims:
+        claims = ["resourceslices", "resourceclaims", "resourceclaimtemplates"]
+        rules.append({"apiGroups": ["resource.k8s.io"], "resources": claims, "verbs": ["get", "list"]})
     lease = {**_LEASE, "verbs": ["get", "patch"]}
     rbac, name, namespace = "rbac.authorization.k8s.io/v1", "trn-scaler", wanted.namespace
     return [

@@ -25,7 +25,7 @@ from trainium_cdk.eks.rules import check_group, instance_of
 from trainium_cdk.eks.user_data import Driver, user_data
 from trainium_cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.outputs import Fleet
-from trainium_cdk.outputs.eks import fleet_of
+from trainium_cdk.outputs.eks import DEVICES_LABEL, fleet_of
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import grant_to_nodes, storage_in
 
@@ -37,7 +37,8 @@ class TrnNodeGroup(Checked):
     The instance type is in the launch template: the CDK's own `Nodegroup` rejects Trainium types with the Neuron image. An
     update removes nodes before it adds new ones, as capacity for additional nodes is rare. Nodes carry
     the labels `trainium-cdk/node-group` and `trainium-cdk/role`, and the taint `aws.amazon.com/neuron`. The cluster needs
-    Neuron's and EFA's device plug-ins, and VPC CNI 1.18.5 or newer.
+    Neuron's and EFA's device plug-ins, and VPC CNI 1.18.5 or newer. With devices: claims in `nodes`, they also carry the label
+    `trainium-cdk/devices`, and need Neuron's DRA driver in place of its plug-in, as `TrnPlugins` installs it.
 
     Example:
         nodes = settings.NodeGroup(instance_type="trn1.32xlarge", max_nodes=4)
@@ -47,8 +48,8 @@ class TrnNodeGroup(Checked):
     Args:
         cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. An
             imported one needs the attributes `vpc` and `cluster_security_group_id`.
-        nodes: Their type, number, capacity, network interfaces, volumes and start script, as in an environment file. Default: up to two
-            trn1.32xlarge.
+        nodes: Their type, number, capacity, network interfaces, volumes and start script, as in an environment file. Without `devices`
+            pods get them from the plug-in. Default: up to two trn1.32xlarge.
         vpc_subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
         efa_security_group: Shared by the node groups of one fleet: a `TrnEfaSecurityGroup`'s, or one of yours with your own rules that
@@ -117,7 +118,7 @@ class TrnNodeGroup(Checked):
             )
         name_once(self, cluster, name)
         if rules:
-            check_group(self, catalog, nodes)
+            check_group(self, catalog, nodes, version)
         self.name = name
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         has_efa, own_image = kind.efa_of(nodes.efa) > 0, nodes.custom_ami is not None
@@ -169,7 +170,7 @@ class TrnNodeGroup(Checked):
             purpose="training",
             sizes=Sizes(nodes.nodes, nodes.min_nodes, nodes.max_nodes),
             template=template,
-            labels=nodes.labels,
+            labels={**nodes.labels, **({DEVICES_LABEL: "claims"} if self.fleet.claims else {})},
             cluster_name=view.name,
             node_role=self.role.role_arn,
             subnets=[subnet],
@@ -210,7 +211,8 @@ class TrnNodeGroup(Checked):
         """A node group that exists already, or one of the CDK, for `TrnPlugins`, `TrnScaler` and `TrnOutputs`.
 
         Nothing is created or changed. Its nodes must have the label `trainium-cdk/node-group` with the name of `nodes` as its value, by
-        which jobs select them, Neuron's driver, and what `storage` needs for mounting.
+        which jobs select them, Neuron's driver, and what `storage` needs for mounting. With devices: claims in `nodes`, they must also have
+        the label `trainium-cdk/devices` with the value claims.
 
         Args:
             cluster: Its cluster.

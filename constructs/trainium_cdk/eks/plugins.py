@@ -47,7 +47,7 @@ _BUCKETS_OF_A_POLICY = 25
 
 @jsii.implements(iam.IGrantable)
 class TrnPlugins(Checked):
-    """Neuron's device plug-in, EFA's, JobSet, Kueue with the jobs' queues; the jobs' namespace, identity and volumes.
+    """Neuron's device plug-in or DRA driver, EFA's plug-in, JobSet, Kueue with the jobs' queues; the jobs' namespace, identity and volumes.
 
     JobSet and Kueue are installed on the system nodes, and the deployment waits for their pods, so that jobs can be submitted afterwards. The
     device plug-ins are DaemonSets for Trainium nodes, which may start much later, so nothing waits for them.
@@ -82,8 +82,10 @@ class TrnPlugins(Checked):
         data_buckets: Buckets that jobs may read and write as a whole, 25 in each policy of the jobs' role, which may have ten. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams, each with its own namespace. Default: all nodes are for `namespace`.
-        existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
-        plugins: What is installed, as in an environment file. Default: what jobs need, and the node problem detector.
+        existing: What the cluster has already. It is not installed again, but gets the queues. neuron-claims is Neuron's DRA driver; your
+            own device plug-in must stay off nodes with the label `trainium-cdk/devices`. Default: nothing.
+        plugins: What is installed, as in an environment file. `devices` is that of each node group. Default: what jobs need, and the node
+            problem detector.
         scaling: How long a job without nodes waits before it is tried again (`retry_minutes`). Default: 30 minutes.
         mirror: Sources of charts and images instead of their public registries. Default: none.
         job_networks: Private networks to which jobs may connect, on all ports. Default: none.

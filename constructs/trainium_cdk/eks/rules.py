@@ -10,7 +10,7 @@ from constructs import Construct
 from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.rules import known
 from trainium_cdk.catalog import Catalog, InstanceType
-from trainium_cdk.checks import capacity, eks, eks_nodes, exposure, nodes, zones
+from trainium_cdk.checks import capacity, eks, eks_claims, eks_nodes, exposure, nodes, zones
 from trainium_cdk.errors import SettingsError, UnknownCatalogEntry
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.problems import Problem, Source
@@ -24,12 +24,23 @@ _OF_CLUSTER = (
     eks.service_network_overlap,
     eks.reserved_namespace,
 )
-_OF_PLUGINS = (eks.reserved_namespace, eks.incompatible_plugins, eks.queue_shares, exposure.wide_job_networks)
+_OF_PLUGINS = (
+    eks.reserved_namespace,
+    eks.incompatible_plugins,
+    eks_claims.plugins_beside_claims,
+    eks_claims.undocumented_claims,
+    eks.queue_shares,
+    exposure.wide_job_networks,
+)
 _OF_GROUPS = (
     *capacity.RULES,
     eks_nodes.reserved_node_group_name,
     eks_nodes.reserved_label,
     eks_nodes.efa_layout_without_use,
+    eks_claims.unsupported_claims,
+    eks_claims.parts_of_nodes,
+    eks_claims.lnc_of_claims,
+    eks_claims.undocumented_claims,
     zones.type_not_in_region,
 )
 
@@ -51,9 +62,15 @@ def check_plugins(construct: Construct, fleets: Sequence[Fleet], queues: Sequenc
     """
     described = Described(construct, {("eks", key): key for key in ("queues", *plugins)})
     values = known({**plugins, "queues": tuple(queues)})
-    if queues:
+    if fleets:
         values["node_groups"] = tuple(
-            {"name": f.queue, "instance_type": f.instance_type, "max_nodes": f.nodes} for f in fleets
+            {
+                "name": f.queue,
+                "instance_type": f.instance_type,
+                "max_nodes": f.nodes,
+                "devices": "claims" if f.claims else "plugin",
+            }
+            for f in fleets
         )
     described.check(described.environment(eks=values), _OF_PLUGINS)
 
@@ -67,12 +84,14 @@ def instance_of(construct: Construct, catalog: Catalog, nodes: NodeGroup) -> Ins
         raise SettingsError([problem], Source(construct.node.path)) from None
 
 
-def check_group(construct: Construct, catalog: Catalog, group: NodeGroup) -> None:
-    """Register problems of a node group."""
+def check_group(construct: Construct, catalog: Catalog, group: NodeGroup, version: str | None = None) -> None:
+    """Register problems of a node group in a cluster of a version of Kubernetes. Default: the catalogue's."""
     described = Described(construct, {("eks", "node_groups", 0): "nodes"}, engine="eks")
     named = group_region(group.reservation)
     regions = (*([named] if named else []), *catalog.regions_of(group.instance_type))
-    environment = described.environment(catalog, regions=regions, eks=Eks(node_groups=(group,)))
+    environment = described.environment(
+        catalog, regions=regions, eks=Eks(node_groups=(group,), **known({"version": version}))
+    )
     described.check(environment, _OF_GROUPS)
 
 

@@ -384,6 +384,10 @@ class Eks(ControlPlane, Section):
         """True if every node group has an image of the user's own, with a driver that is not known."""
         return all(group.custom_ami for group in self.node_groups)
 
+    def claims(self, group: NodeGroup) -> bool:
+        """Whether pods claim the devices of a node group."""
+        return (group.devices or self.plugins.devices) == "claims"
+
     def nodes(self) -> Iterator[Nodes]:
         for i, group in enumerate(self.node_groups):
             yield Nodes(("eks", "node_groups", i), ("eks", "node_groups", i), group, group)

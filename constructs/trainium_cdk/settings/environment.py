@@ -327,14 +327,18 @@ class Environment(Settings):
             group.instance_type in known and known[group.instance_type].efa_of(group.efa)
             for group in self.eks.node_groups
         )
-        return self.catalog.eks.charts_for(self.eks.mirror.charts.items(), efa=efa, volcano=self.eks.plugins.volcano)
+        plugins = self.eks.plugins
+        claims = any(self.eks.claims(group) for group in self.eks.node_groups)
+        return self.catalog.eks.charts_for(
+            self.eks.mirror.charts.items(), efa=efa, volcano=plugins.volcano, claims=claims
+        )
 
     @property
     def eks_parts(self) -> set[str]:
         """Names of what brings pods to the cluster's nodes: add-ons, charts, and the settings that add pods to those."""
         seen = self.eks.observability
         switches = {**self.eks.plugins.model_dump(), "metrics": seen is not None and seen.metrics}
-        return {*self.eks_addons, *self.eks_charts, *(name for name, on in switches.items() if on)}
+        return {*self.eks_addons, *self.eks_charts, *(name for name, on in switches.items() if on is True)}
 
     @property
     def service_cidr(self) -> str | None:
