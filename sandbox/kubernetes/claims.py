@@ -157,7 +157,8 @@ def prepared(api: Api, pod: Object) -> dict[str, Given]:
         NotPrepared: a claim is not there, not allocated, not for this pod, or the driver refuses its configuration.
         ApiError, OSError: the API server does not respond as expected.
     """
-    found, about = {}, pod["metadata"]
+    found: dict[str, Given] = {}
+    about = pod["metadata"]
     if not pod["spec"].get("resourceClaims"):
         return found
     kind = api.get(path_of("v1", "Node", pod["spec"]["nodeName"]))["metadata"]["labels"][_TYPE]

@@ -84,7 +84,6 @@ class Running:
         self._statuses: dict[str, Object] = {}
         self._since = _now()
         self._changed: dict[str, tuple[str, str]] = {}
-        self._given: dict[str, claims.Given] = {}
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 

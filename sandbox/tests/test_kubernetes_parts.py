@@ -29,7 +29,10 @@ from sandbox.kubernetes import (
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
 from sandbox.testing import completed, need, need_kubernetes
+from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks import charts
+from trainium_cdk.eks.installation import Installation
 
 Object = dict[str, Any]
 POD: Object = {
@@ -317,6 +320,21 @@ def test_what_the_neuron_chart_refuses(
     assert chart(sandbox, "neuron", {}) == 0
     assert chart(sandbox, "other", values) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("plugins", "devices"), [("plugin", "plugin"), ("plugin", "claims"), ("claims", "claims")])
+def test_the_neuron_chart_takes_the_stacks_releases(
+    sandbox: Path, monkeypatch: pytest.MonkeyPatch, plugins: str, devices: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{SHIMS}:{os.environ['PATH']}")
+    groups = [
+        {"name": "a", "instance_type": "trn2.48xlarge"},
+        {"name": "b", "instance_type": "trn2.48xlarge", "devices": devices},
+    ]
+    env = settings.validate({"eks": {"plugins": {"devices": plugins}, "node_groups": groups}})
+    made = [one for one in charts.releases(Installation.of(env)) if one.name.startswith("neuron")]
+    assert [chart(sandbox, one.name, one.values) for one in made] == [0] * len(made)
+    assert made
 
 
 def test_the_class_of_devices_comes_and_goes_with_the_release_of_the_driver(
