@@ -1,4 +1,5 @@
-"""Who may claim devices, and how: the policy `trn-claims` and the rights of people, on a real API server with its own controllers."""
+"""Who may claim devices, and how: the policy `trn-claims` and the rights of people, on a real API server with its own controllers; and Kueue, as
+it is deployed for claims."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 
 from sandbox.kubernetes import LocalKubernetes
+from sandbox.kubernetes import kueue as sandbox_kueue
 from sandbox.kubernetes.api import Api, ApiError, path_of
 from tests.jobs.kubernetes.conftest import apply
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.eks import manifests
+from trainium_cdk.eks import charts, kueue, manifests
 from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
 from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation, kubernetes_object
@@ -31,6 +33,13 @@ Person = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
     need_kubernetes()
+    installed = {release.name: release for release in charts.releases(WANTED)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandbox_kueue, "releases", lambda: [installed[name] for name in sandbox_kueue.NAMES])
+        yield from _serving(tmp_path_factory)
+
+
+def _serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
     with LocalKubernetes.start(tmp_path_factory.mktemp("claims"), volcano=False) as running:
         access = [*manifests.access(WANTED), *manifests.scaler_access(WANTED)]
         refers = {
@@ -40,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernete
         access.append(
             {**kubernetes_object(f"{RBAC['apiGroup']}/v1", "RoleBinding", ADMINS, namespace="training"), **refers}
         )
-        apply(running, [*manifests.namespaces(WANTED), *access, *boundaries(WANTED)])
+        apply(running, [*manifests.namespaces(WANTED), *access, *boundaries(WANTED), *kueue.queues(WANTED)])
         yield running
 
 
@@ -172,6 +181,32 @@ def test_controllers_make_the_claims_of_pods(api: Api, as_member: Person) -> Non
     assert until(lambda: len(api.get(f"{CLAIMS}s")["items"]) == 1)
     api.delete(path_of("v1", "Pod", "p", "training"))
     assert until(lambda: not api.get(f"{CLAIMS}s")["items"])
+
+
+def test_a_job_of_claims_has_its_quota_and_asks_for_its_nodes(api: Api, as_member: Person) -> None:
+    """While there is none, and no device in the cluster."""
+    group = {"requests": ["neuron"], "matchAttribute": "resource.aws.com/devicegroup16_id"}
+    pod = {
+        "containers": [{"name": "c", "image": "x", "resources": {"claims": [{"name": "neuron"}]}}],
+        "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "whole"}],
+        "restartPolicy": "Never",
+    }
+    job = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
+    one = {"name": "train", "template": {"spec": job}}
+    spec = {"suspend": True, "replicatedJobs": [one]}
+    metadata = {"name": "whole", "namespace": "training", "labels": {"kueue.x-k8s.io/queue-name": "trn"}}
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+    for thing in (template(exact(), name="whole", constraints=[group]), jobset):
+        done = as_member(EDITORS, "create", send=thing)
+        assert done.returncode == 0, done.stderr
+    asked = path_of("autoscaling.x-k8s.io/v1", "ProvisioningRequest", namespace="training")
+    assert until(lambda: api.get(asked)["items"], 60), as_member(ADMINS, "get", "workloads", "-o", "yaml").stdout
+    [request] = api.get(asked)["items"]
+    assert [part["count"] for part in request["spec"]["podSets"]] == [2]
+    [workload] = api.get(path_of(kueue.API, "Workload", namespace="training"))["items"]
+    [usage] = [part["resourceUsage"] for part in workload["status"]["admission"]["podSetAssignments"]]
+    assert usage["aws.amazon.com/neuron"] == "32"
+    assert not [c for c in workload["status"]["conditions"] if c["type"] == "Admitted" and c["status"] == "True"]
 
 
 def _gone(api: Api, path: str) -> bool:
