@@ -83,6 +83,14 @@ def test_each_container_that_uses_devices_has_the_one_claim_of_its_pod(job: AnyJ
             assert NAME not in {**one["resources"]["requests"], **one["resources"]["limits"]}
 
 
+def test_no_member_of_an_array_is_in_a_queue_before_the_template() -> None:
+    """It has all of them as owners from its creation: nobody may change a template, which Kueue counts once."""
+    found = objects(of(part(4, array="0-2")), CLUSTER)
+    assert len(found.jobs) == 3
+    assert not any({names.QUEUE_LABEL, names.AFTER_LABEL} & job["metadata"]["labels"].keys() for job in found.jobs)
+    assert template(found)["metadata"]["name"] == "run-t"
+
+
 def test_those_of_a_plugin_group_are_as_before() -> None:
     found = objects(of(script(queue="old")), CLUSTER)
     assert "ResourceClaimTemplate" not in {part["kind"] for part in found.parts}

@@ -67,6 +67,10 @@ def test_the_template_is_the_jobs_and_goes_with_it(backend: KubernetesBackend) -
     assert backend.submit(script(b"true", nodes=2), "whole").existing
     assert until(lambda: state(backend, sent.id) == "COMPLETED", 120), backend.status(sent.id)
     api.delete("JobSet", sent.id)
+    assert not backend.submit(script(b"true", nodes=2), "whole").existing, "at once: what is left of it goes first"
+    [owner] = api.get("ResourceClaimTemplate", sent.id)["metadata"]["ownerReferences"]
+    assert owner["uid"] == api.get("JobSet", sent.id)["metadata"]["uid"] != job["metadata"]["uid"]
+    api.delete("JobSet", sent.id)
     assert until(lambda: api.find("ResourceClaimTemplate", sent.id) is None, 60)
     assert until(lambda: not api.list("ResourceClaim"), 60)
 
