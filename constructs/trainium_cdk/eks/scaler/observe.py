@@ -200,7 +200,7 @@ class ObservedCluster:
             return None  # Kueue creates the templates first: without one, the request is being deleted
         sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            if chosen.needs[0] or not self._claims.groups:  # else Kueue also asks for pods without devices
+            if any(chosen.needs) or not self._claims.groups:  # else Kueue also asks for pods without devices
                 needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
@@ -320,7 +320,8 @@ def pod(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0)
     metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
     needs = (needs[0] + (claimed(manifest, spec) or 0), *needs[1:])
-    if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
+    holds = any(needs) or "resourceClaims" in spec
+    if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not holds):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
     phase = "Deleted" if metadata.get("deletionTimestamp") else manifest["status"].get("phase", "")
