@@ -465,7 +465,7 @@ def test_groups_of_both_forms_have_their_own_settings() -> None:
         Fleet(queue=name, resource=name, **kind, **more)
         for name, more in (("a", {}), ("b", {"claims": True}), ("c", {"claims": True, "share": True}), ("d", {}))
     ]
-    made = scaling._by_type([SimpleNamespace(fleet=f, nodegroup_name=f"x-{f.resource}") for f in fleets])  # type: ignore[misc]
+    made = scaling._by_type([SimpleNamespace(fleet=f, nodegroup_name=f"x-{f.resource}") for f in fleets])
     same = {"type": "trn2.48xlarge", "resources": [16, 16]}
     assert made == [
         {**same, "groups": {"a": "x-a", "d": "x-d"}},

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from .conditions import clock
 from .devices import Claims, Listed, requested, whole
 from .labels import LEAVING
-from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
+from .model import Answer, Devices, Group, GroupNode, NodeRequest, Reservation, Resources
 
 Object = dict[str, Any]
 Claimed = Callable[[Object, Object], int | None]
@@ -268,7 +268,7 @@ class ObservedCluster:
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
         # the node of an ended pod stays while its workload lives
         busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
-        why, devices = broken(node) if self._isolate else "", ()
+        why, devices = broken(node) if self._isolate else "", Devices()
         free = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)]
         if group.settings.claims:
             uids, share = {p.uid for p in works}, group.settings.share
