@@ -316,6 +316,15 @@ def test_a_claimed_node_is_not_idle() -> None:
     assert (found.busy, found.since) == (False, NOW - 60)
 
 
+def test_whoever_owns_a_pod_its_claims_are_taken() -> None:
+    """A claim by name, of a pod of a DaemonSet."""
+    kinds = objects()
+    for each in kinds["pods"]:
+        each["metadata"]["ownerReferences"] = [{"kind": "DaemonSet"}]
+        each["spec"]["resourceClaims"] = [{"name": "neurons", "resourceClaimName": "mine"}]
+    assert state(kinds) == ("usable", 7)
+
+
 def test_a_claim_that_only_watches_takes_nothing() -> None:
     kinds = objects(pods=[])
     for each in kinds["resourceclaims"]:
@@ -397,6 +406,12 @@ def test_each_form_has_its_own_groups(pods: Object, groups: tuple[str, ...]) -> 
 def test_a_job_without_devices_waits_for_no_node() -> None:
     """Kueue asks for its nodes too, where it cannot know the resource by which a pod asks for devices."""
     asked, elsewhere = request("mine", 2**31 - 1), {"trainium-cdk/role": "system"}
+    efa = pod_template("mine")
+    efa["template"]["spec"]["containers"][0]["resources"] = {"limits": {NAMES[1]: "16"}}
+    [only] = cluster(objects(), [efa], [asked]).requests
+    assert (
+        answer(only, decide([shared()], [only], NOW, LIMITS), {"trn": shared()}, {}, NOW, LIMITS).reason == "NoDevices"
+    )
     for claims, reason in ((None, "Provisioned"), (frozenset[str](), "NoDevices")):
         found = cluster(objects(), [pod_template("mine", **elsewhere)], [asked], nodes=[], claims=claims)
         plan = decide([shared()], found.requests, NOW, LIMITS)
@@ -450,7 +465,7 @@ def test_groups_of_both_forms_have_their_own_settings() -> None:
         Fleet(queue=name, resource=name, **kind, **more)
         for name, more in (("a", {}), ("b", {"claims": True}), ("c", {"claims": True, "share": True}), ("d", {}))
     ]
-    made = scaling._by_type([SimpleNamespace(fleet=f, nodegroup_name=f"x-{f.resource}") for f in fleets])  # type: ignore[misc]
+    made = scaling._by_type([SimpleNamespace(fleet=f, nodegroup_name=f"x-{f.resource}") for f in fleets])
     same = {"type": "trn2.48xlarge", "resources": [16, 16]}
     assert made == [
         {**same, "groups": {"a": "x-a", "d": "x-d"}},

@@ -85,11 +85,9 @@ class ScalerSettings:
         """Read the settings from JSON."""
         data = json.loads(text)
         groups = tuple(
-            observe.GroupSettings(
-                name, nodegroup, kind["type"], tuple(kind["resources"]), "claims" in kind, "share" in kind
-            )
+            observe.GroupSettings(name, own, kind["type"], tuple(kind["resources"]), "claims" in kind, "share" in kind)
             for kind in data.pop("types")
-            for name, nodegroup in kind["groups"].items()
+            for name, own in kind["groups"].items()
         )
         limits, names = Limits(**data.pop("limits")), tuple(data.pop("resources"))
         return cls(**data, resources=names, limits=limits, groups=groups)

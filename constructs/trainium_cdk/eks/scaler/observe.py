@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from .conditions import clock
 from .devices import Claims, Listed, requested, whole
 from .labels import LEAVING
-from .model import Answer, Group, GroupNode, NodeRequest, Reservation, Resources
+from .model import Answer, Devices, Group, GroupNode, NodeRequest, Reservation, Resources
 
 Object = dict[str, Any]
 Claimed = Callable[[Object, Object], int | None]
@@ -200,7 +200,7 @@ class ObservedCluster:
             return None  # Kueue creates the templates first: without one, the request is being deleted
         sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            if chosen.needs[0] or not self._claims.groups:  # else Kueue also asks for pods without devices
+            if any(chosen.needs) or not self._claims.groups:  # else Kueue also asks for pods without devices
                 needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
@@ -268,7 +268,7 @@ class ObservedCluster:
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
         # the node of an ended pod stays while its workload lives
         busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
-        why, devices = broken(node) if self._isolate else "", ()
+        why, devices = broken(node) if self._isolate else "", Devices()
         free = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)]
         if group.settings.claims:
             uids, share = {p.uid for p in works}, group.settings.share
@@ -320,7 +320,8 @@ def pod(manifest: Object, names: Sequence[str], claimed: Claimed = lambda *_: 0)
     metadata, spec = manifest["metadata"], manifest["spec"]
     owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
     needs = (needs[0] + (claimed(manifest, spec) or 0), *needs[1:])
-    if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
+    holds = any(needs) or "resourceClaims" in spec
+    if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not holds):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
     phase = "Deleted" if metadata.get("deletionTimestamp") else manifest["status"].get("phase", "")
