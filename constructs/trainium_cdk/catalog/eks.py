@@ -89,7 +89,7 @@ class ResourceNames(Fact):
     hugepages: str
 
 
-class Claims(Fact):
+class DeviceClaims(Fact):
     """How pods claim Neuron devices (Dynamic Resource Allocation)."""
 
     device_class: str
@@ -117,7 +117,7 @@ class EksFacts(Fact):
     pod_addresses: PodAddresses
     charts: dict[str, Chart]
     resources: ResourceNames
-    claims: Claims
+    claims: DeviceClaims
     hugepages_2mi: str
     endpoints: tuple[str, ...]
     """Interface endpoints that a cluster without access to the internet needs, in addition to the gateway endpoint of
