@@ -84,7 +84,7 @@ class TrnPlugins(Checked):
         queues: Shares of the nodes for teams, each with its own namespace. Default: all nodes are for `namespace`.
         existing: What the cluster has already. It is not installed again, but gets the queues. neuron-claims is Neuron's DRA driver; your
             own device plug-in must stay off nodes with the label `trainium-cdk/devices`. Default: nothing.
-        plugins: What is installed, as in an environment file. `devices` is that of each node group. Default: what jobs need, and the node
+        plugins: What is installed, as in an environment file. Each node group has its own `devices`. Default: what jobs need, and the node
             problem detector.
         scaling: How long a job without nodes waits before it is tried again (`retry_minutes`). Default: 30 minutes.
         mirror: Sources of charts and images instead of their public registries. Default: none.
