@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.catalog.models import numbers
+from trainium_cdk.catalog.models import InstanceType, numbers
 from trainium_cdk.checks.rule import Rules, error, groups, join_words, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, NodeGroup, Problem
@@ -92,10 +92,14 @@ def undocumented_claims(env: Environment) -> Iterator[Problem]:
         yield warning((*_AT, "devices"), text, "write devices: claims for a node group, or remove it here")
     for at, group in _claimed(env):
         kind = env.catalog.instances.get(group.instance_type)
-        if kind and (kind.family.startswith("trn1") or kind.ultraserver):
-            documented = join_words(env.catalog.eks.claims.parts)
-            text = f"Neuron documents claims with {documented}, and not with {kind.name}"
+        if kind and not documented(kind):
+            text = f"Neuron documents claims with {join_words(env.catalog.eks.claims.parts)}, and not with {kind.name}"
             yield warning(at, text, "write devices: plugin for this type, or run a short job first")
+
+
+def documented(kind: InstanceType) -> bool:
+    """Whether nothing warns of claims with an instance type."""
+    return not (kind.family.startswith("trn1") or kind.ultraserver)
 
 
 def _claimed(env: Environment) -> Iterator[tuple[KeyPath, NodeGroup]]:
