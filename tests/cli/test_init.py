@@ -41,6 +41,9 @@ def test_the_file_can_be_deployed(
     env = settings.load(Path("environment.yaml"))
     assert (env.name, env.engines) == ("mine", (engine,))
     assert [p.reason for p in errors(checks.check(env, engine))] == []
+    if engine == "eks":  # claims, but for types without documentation of them; a file without the key means the plug-in
+        assert env.eks.plugins.devices == ("claims" if kind.startswith("trn2.") else "plugin")
+        assert not [p for p in checks.check(env, engine) if p.rule == "undocumented-claims"]
     assert f"at most 2 x {kind}" in capsys.readouterr().err
     text = Path("environment.yaml").read_text()
     # what is a comment is valid, too, without its #

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.catalog.models import numbers
+from trainium_cdk.catalog.models import InstanceType, numbers
 from trainium_cdk.checks.rule import Rules, error, groups, join_words, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, NodeGroup, Problem
@@ -42,13 +42,23 @@ def parts_of_nodes(env: Environment) -> Iterator[Problem]:
             yield error(key, text, "write devices: claims for this node group, or share: false")
         elif CLAIMS <= numbers(version) < PARTS:
             text = (
-                f"the scheduler of Kubernetes {version} tries each order of a node's free devices, for up to 10 s on each node, and ignores "
+                f"the scheduler of Kubernetes {version} tries each order of a node's free devices, for up to 10 s on each node. It ignores "
                 "taints of broken devices"
             )
             yield error(key, text, f"write version: '{env.catalog.eks.default}', or share: false")
         elif group.instance_type in env.catalog.instances and group.instance_type not in known:
             text = f"no source documents which devices of {group.instance_type} are connected"
             yield error(key, text, f"write instance_type: {join_words(known, 'or')}, or share: false")
+
+
+@RULES.refuse("Neuron documentation, deploy/eks/dra: groups of devices are attributes of nodes with EFA")
+def claims_without_efa(env: Environment) -> Iterator[Problem]:
+    for at, group in groups(env):
+        connected = env.eks.claims(group) and group.instance_type in env.catalog.eks.claims.parts
+        kind = env.catalog.instances.get(group.instance_type)
+        if connected and kind and not kind.efa_of(group.efa):
+            text = "Neuron's driver names connected devices only on nodes with EFA, so that no job would start"
+            yield error((*at, "efa"), text, "write efa: auto, or devices: plugin")
 
 
 @RULES.refuse("Neuron documentation, deploy/eks/dra: a claim sets the LNC of its devices; stack: so no node does")
@@ -82,10 +92,14 @@ def undocumented_claims(env: Environment) -> Iterator[Problem]:
         yield warning((*_AT, "devices"), text, "write devices: claims for a node group, or remove it here")
     for at, group in _claimed(env):
         kind = env.catalog.instances.get(group.instance_type)
-        if kind and (kind.family.startswith("trn1") or kind.ultraserver):
-            documented = join_words(env.catalog.eks.claims.parts)
-            text = f"Neuron documents claims with {documented}, and not with {kind.name}"
+        if kind and not documented(kind):
+            text = f"Neuron documents claims with {join_words(env.catalog.eks.claims.parts)}, and not with {kind.name}"
             yield warning(at, text, "write devices: plugin for this type, or run a short job first")
+
+
+def documented(kind: InstanceType) -> bool:
+    """Whether nothing warns of claims with an instance type."""
+    return not (kind.family.startswith("trn1") or kind.ultraserver)
 
 
 def _claimed(env: Environment) -> Iterator[tuple[KeyPath, NodeGroup]]:

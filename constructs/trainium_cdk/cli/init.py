@@ -62,6 +62,8 @@ pcluster:
     "eks": """
 # A Kubernetes cluster on EKS: cdk deploy TrnEksStack -c env={file}
 eks:
+  # How jobs get devices. claims: from Neuron's DRA driver, each with its own LNC. plugin: from Neuron's device plug-in.
+  plugins: {{devices: {devices}}}
   node_groups:
     # Nodes start when jobs need them, and are ended when they have been idle for ten minutes.
     - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
@@ -195,6 +197,7 @@ def _written(
 ) -> tuple[str, str]:
     """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk import settings
+    from trainium_cdk.checks.eks_claims import documented
     from trainium_cdk.checks.live import CheckTarget
     from trainium_cdk.checks.live.cost import cost, describe_least
 
@@ -209,6 +212,7 @@ def _written(
         instance_type=instance_type,
         nodes=nodes,
         size=size,
+        devices="claims" if documented(known.instances[instance_type]) else "plugin",
     )
     least = describe_least(cost(CheckTarget(settings.parse(text), engine.name)))
     paid = f"{least}; `trn capacity` finds what is sold, and prints how to buy it"

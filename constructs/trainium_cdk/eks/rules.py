@@ -39,6 +39,7 @@ _OF_GROUPS = (
     eks_nodes.efa_layout_without_use,
     eks_claims.unsupported_claims,
     eks_claims.parts_of_nodes,
+    eks_claims.claims_without_efa,
     eks_claims.lnc_of_claims,
     eks_claims.undocumented_claims,
     zones.type_not_in_region,

@@ -331,6 +331,11 @@ def _part(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
         raise JobError(
             f"nodes is {job.nodes}, but devices is {wanted}, and a part is of one node. Remove --nodes, or --devices"
         )
+    if wanted > 1 and not fleet.efa:
+        raise JobError(
+            f"devices is {wanted}, but nodes of queue {queue} have no EFA, by which Neuron's driver knows connected devices. Use --devices 1, or "
+            "deploy the node group without `efa: off`"
+        )
     cores = fleet.cores * wanted // fleet.devices
     return fleet.model_copy(update={"devices": wanted, "cores": cores, "efa": 0})
 

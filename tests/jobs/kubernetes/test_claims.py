@@ -193,6 +193,14 @@ def test_without_a_shared_group_the_refusal_says_how_to_get_one() -> None:
         plan(script(nodes=1, devices=4), slurm())
 
 
+def test_connected_devices_are_known_by_their_efa() -> None:
+    """No group is published of others, so that the claim would wait for ever (Neuron documentation, deploy/eks/dra)."""
+    without = (fleet(TRN2, 2, queue="debug", resource="debug", claims=True, share=True, efa=0),)
+    with pytest.raises(JobError, match=r"devices is 4, but nodes of queue debug have no EFA.*Use --devices 1, or"):
+        of(part(4), fleets=without)
+    assert of(part(1), fleets=without).fleet.devices == 1
+
+
 def test_graphs_of_a_part_or_another_lnc_are_kept_apart() -> None:
     """A graph that was compiled for a ring of 16 devices does not run on 8."""
     shared = {"cache": "s3://bucket/compiled"}

@@ -14,7 +14,9 @@ from tests.jobs.kubernetes.conftest import Running, script, serving, text
 from tests.support import need, until
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
+from trainium_cdk.jobs.kubernetes.objects import Object, objects
+from trainium_cdk.operations.why_kubernetes import in_cluster
 
 FILE = """
 eks:
@@ -114,7 +116,80 @@ def test_members_of_an_array_share_a_template_that_is_there_before_they_are_in_a
         assert not said
 
 
-def test_a_node_of_a_user_who_asks_the_plugin_gets_no_device(running: Running) -> None:
-    """No node of the group announces what the device plug-in would."""
-    for node in running.kubernetes.api().get(path_of("v1", "Node"))["items"]:
-        assert DEVICE not in node["status"]["allocatable"]
+def explained(backend: KubernetesBackend, where: str) -> set[str]:
+    """The known errors that `trn why` names of a job, or of a pod."""
+    found = in_cluster(backend.api, backend.devices)
+    return {one.error.name for one in found if one.error and where in one.where}
+
+
+def test_free_devices_that_are_not_connected_wait_in_words(backend: KubernetesBackend, running: Running) -> None:
+    """Of 8 free devices, 4 are of each half."""
+    jobs = []
+    for name in ("left", "ends", "right"):
+        jobs.append(backend.submit(part(f"{name}-go", name, 4), "f").id)
+        assert until(lambda: state(backend, jobs[-1]) == "RUNNING", 120), backend.list()
+    (running.shared / "ends-go").touch()
+    assert until(lambda: state(backend, jobs[1]) == "COMPLETED", 120), backend.list()
+    eight = backend.submit(part("eight-go", "eight", 8), "f").id
+    reason = "cannot allocate all claims"
+    assert until(lambda: reason in backend.status(eight).current.reason, 120), backend.status(eight)
+    assert until(lambda: "claim-does-not-fit" in explained(backend, eight), 60)
+    for go in ("left-go", "right-go", "eight-go"):
+        (running.shared / go).touch()
+    assert until(lambda: state(backend, eight) == "COMPLETED", 120), backend.list()
+
+
+def test_what_asks_the_device_plugin_in_a_group_with_claims_is_explained(
+    backend: KubernetesBackend, running: Running
+) -> None:
+    fleets = tuple(one.model_copy(update={"claims": False, "share": False}) for one in running.cluster.fleets)
+    theirs = KubernetesBackend(running.cluster.model_copy(update={"fleets": fleets}), lambda: backend.api)
+    id = theirs.submit(script(b"true", nodes=1, name="plugin"), "p").id
+    assert until(lambda: "plugin-devices" in explained(backend, id), 120), backend.status(id)
+    assert f"Insufficient {DEVICE}" in backend.status(id).current.reason
+
+
+def broken(devices: Object, change: str) -> Object | None:
+    """The specification of a claim that Kueue does not count; None: there is no template."""
+    exactly = devices["requests"][0]["exactly"]
+    if change == "all":
+        exactly["allocationMode"] = "All"
+        del exactly["count"]
+    elif change == "first":
+        devices["requests"][0] = {"name": "neuron", "firstAvailable": [{"name": "one", **exactly}]}
+    elif change == "selector":
+        exactly["selectors"] = [
+            {"cel": {"expression": f'device.attributes["{claims.DRIVER}"].instanceType == "trn9.large"'}}
+        ]
+    elif change == "class":
+        exactly["deviceClassName"] = "efa.networking.k8s.aws"
+    return None if change == "none" else devices
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ("all", "claim-form"), ("first", "claim-form"), ("selector", "claim-selector"), ("class", "claim-class"), ("none", "claim-template"),
+    ],
+)  # fmt: skip
+def test_what_kueue_does_not_count_is_explained(
+    backend: KubernetesBackend, running: Running, change: str, known: str
+) -> None:
+    """Jobs of other clients, by somebody whom the policy does not bind."""
+    name, made = f"theirs-{change}", objects(render(part("x", "x", 4), running.cluster, change), running.cluster)
+    [template] = [one for one in made.parts if one["kind"] == "ResourceClaimTemplate"]
+    about = {"name": name, "namespace": "training"}
+    pod = {**status.train_spec(made.jobs[0]), "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": name}]}
+    pod["containers"][0]["resources"]["limits"] = pod["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    api, job = running.kubernetes.api(), {"template": {"spec": pod}, "completions": 1, "parallelism": 1}
+    if devices := broken(template["spec"]["spec"]["devices"], change):
+        api.apply({**template, "metadata": about, "spec": {"spec": {"devices": devices}}})
+    jobs = [{"name": "train", "replicas": 1, "template": {"spec": job}}]
+    queued = {**about, "labels": {names.QUEUE_LABEL: "debug"}}
+    api.apply({**made.jobs[0], "metadata": queued, "spec": {"suspend": True, "replicatedJobs": jobs}})
+    try:
+        assert until(lambda: known in explained(backend, f"job {name}"), 60), in_cluster(backend.api)
+        [listed] = [one for one in backend.others() if one.name == name]
+        assert "it cannot start as it is written" in listed.reason
+    finally:
+        api.delete(path_of(names.JOBSET, "JobSet", name, "training"))
