@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from sandbox.kubernetes import LocalKubernetes
-from sandbox.kubernetes import kueue as sandbox_kueue
 from sandbox.kubernetes.api import Api, ApiError, path_of
 from tests.jobs.kubernetes.conftest import apply
 from tests.support import need_kubernetes, until
@@ -33,14 +32,10 @@ Person = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
     need_kubernetes()
-    installed = {release.name: release for release in charts.releases(WANTED)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sandbox_kueue, "releases", lambda: [installed[name] for name in sandbox_kueue.NAMES])
-        yield from _serving(tmp_path_factory)
-
-
-def _serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
-    with LocalKubernetes.start(tmp_path_factory.mktemp("claims"), volcano=False) as running:
+    [installed] = [release for release in charts.releases(WANTED) if release.name == "kueue"]
+    configuration = json.loads(installed.values["managerConfig"]["controllerManagerConfigYaml"])
+    folder = tmp_path_factory.mktemp("claims")
+    with LocalKubernetes.start(folder, volcano=False, kueue_configuration=configuration) as running:
         access = [*manifests.access(WANTED), *manifests.scaler_access(WANTED)]
         refers = {
             "roleRef": {**RBAC, "kind": "ClusterRole", "name": "admin"},
