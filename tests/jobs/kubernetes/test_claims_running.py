@@ -149,6 +149,24 @@ def test_what_asks_the_device_plugin_in_a_group_with_claims_is_explained(
     assert f"Insufficient {DEVICE}" in backend.status(id).current.reason
 
 
+def test_a_claim_that_cannot_be_created_is_in_the_status(backend: KubernetesBackend, running: Running) -> None:
+    """The scheduler does not look at such a pod, and tells nothing of it."""
+    quota = {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims", "namespace": "training"},
+        "spec": {"hard": {f"{claims.DRIVER}.deviceclass.resource.k8s.io/devices": "2"}},
+    }  # fmt: skip
+    api = running.kubernetes.api()
+    api.apply(quota)
+    try:
+        id = backend.submit(script(b"true", nodes=1, queue="debug", devices=4, name="quota"), "q").id
+        told = "its pods do not start: FailedResourceClaimCreation: PodResourceClaim neuron: "
+        assert until(lambda: told in backend.status(id).current.reason, 120), backend.status(id)
+        assert "exceeded quota: claims" in backend.status(id).current.reason
+        assert "claim-not-created" in explained(backend, id)
+    finally:
+        api.delete(path_of("v1", "ResourceQuota", "claims", "training"))
+
+
 def broken(devices: Object, change: str) -> Object | None:
     """The specification of a claim that Kueue does not count; None: there is no template."""
     exactly = devices["requests"][0]["exactly"]
