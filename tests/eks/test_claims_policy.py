@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from sandbox.kubernetes import LocalKubernetes
 from sandbox.kubernetes.api import Api, ApiError, path_of
+from sandbox.paths import HOME
 from tests.jobs.kubernetes.conftest import apply
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
@@ -95,6 +97,7 @@ TAKEN = [
     *(template(exact(count)) for count in (1, 4, 8, 16)),
     template(exact(4), constraints=[CONNECTED], config=[{"requests": ["neuron"], **LNC}]),
     template({"name": "any", "exactly": {"deviceClassName": "neuron.aws.com"}}),
+    *YAML(typ="safe").load_all(HOME / "examples/kubernetes/claims.yaml"),
 ]
 SELECTOR = {"cel": {"expression": "device.attributes['neuron.aws.com'].instanceType == 'trn2.48xlarge'"}}
 REFUSED = [
