@@ -128,18 +128,17 @@ def test_unknown_types_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize("name", CATALOG.instances)
-@pytest.mark.parametrize("on", list(itertools.product((False, True), repeat=2)))
-def test_a_training_pod_fits_beside_the_pods_of_its_node(name: str, on: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("on", list(itertools.product((False, True), repeat=3)))
+def test_a_training_pod_fits_beside_the_pods_of_its_node(name: str, on: tuple[bool, bool, bool]) -> None:
     """With all that can be installed; the detector and EKS's agent do not replace nodes both."""
-    metrics, recovery = on
-    kind, wanted = CATALOG.instance(name), devices(fleet(name))
+    metrics, recovery, claims = on
+    kind, wanted = CATALOG.instance(name), devices(fleet(name).model_copy(update={"claims": claims}))
     installed = {*CATALOG.eks.addons, *CATALOG.eks.charts, "node_problem_detector"}
     installed -= set() if metrics else {"amazon-cloudwatch-observability"}
     installed -= {"eks-node-monitoring-agent"} if recovery else set()
     installed |= {"metrics", *(["node_recovery"] if recovery else [])}
     where = ["every", "training", *(["efa"] if kind.efa_interfaces else [])]
-    if not (name == "trn1.2xlarge" and metrics and recovery):  # 98 MiB too few for the driver of claims
-        where.append("claims")
+    where += ["claims"] if claims else []
     left = FACTS.allocatable(
         Machine(kind.vcpus, kind.memory_gib * 1024, kind.max_pods or 58),
         hugepages=5128 * 2 if kind.efa_interfaces else 0,
