@@ -39,7 +39,7 @@ _APPLIED = (
 _LEFT_OUT = {"Deployment", "Service", "Secret", "APIService"}
 
 
-def releases(configuration: Object | None = None) -> list[charts.Release]:
+def releases(configuration: Mapping[str, Any] | None = None) -> list[charts.Release]:
     """What the stack installs, with its values.
 
     Args:

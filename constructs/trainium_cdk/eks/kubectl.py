@@ -27,14 +27,16 @@ MEMORY_MIB = 1024
 """MiB. Helm and kubectl together run out of memory with 256 MiB (aws-cdk issue 11248)."""
 
 
-def _kubectl(version: str) -> type[functions.LayerVersion]:
+def _kubectl(scope: Construct, version: str) -> functions.ILayerVersion:
     """The layer with kubectl and Helm. kubectl fits a cluster of one minor version more or less (Kubernetes' version skew policy). The one
     of 1.35 is also for 1.33, whose standard support has ended: none of the layers fits both."""
     if int(version.partition(".")[2]) < 36:
-        from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer as Layer
-    else:
-        from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer as Layer
-    return Layer
+        from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+
+        return KubectlV35Layer(scope, "Kubectl")
+    from aws_cdk.lambda_layer_kubectl_v36 import KubectlV36Layer
+
+    return KubectlV36Layer(scope, "Kubectl")
 
 
 @jsii.implements(IPropertyInjector)
@@ -105,7 +107,7 @@ class KubectlProvider(Construct):
             self,
             "Provider",
             cluster=cluster,
-            kubectl_layer=_kubectl(version)(self, "Kubectl"),
+            kubectl_layer=_kubectl(self, version),
             private_subnets=list(subnets),
             security_groups=[security_group],
             memory=Size.mebibytes(MEMORY_MIB),

@@ -86,9 +86,9 @@ EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
 FOLDERS = {name: f"fsap-0123456789abcdef{i}" for i, name in enumerate(("training", "speech", "vision"))}
 
 
-def make_cluster(*fleets: Fleet, env: Environment | None = None, **changes: Any) -> EksCluster:
-    """The tutorial's cluster (2 trn1.32xlarge in node group trn), or another environment's, with changes."""
-    env = env or settings.load()
+def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
+    """The tutorial's cluster (2 trn1.32xlarge in node group trn), or that of another environment (`env`), with changes."""
+    env: Environment = changes.pop("env", None) or settings.load()
     stack_outputs = outputs.eks_outputs(env, bucket="trn-bucket", claims=manifests.claims([EFS]))
     made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, EksCluster)
