@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernete
     need_kubernetes()
     installed = {release.name: release for release in charts.releases(WANTED)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sandbox_kueue, "releases", lambda: [installed[name] for name in sandbox_kueue.NAMES])
+        patch.setattr(sandbox_kueue, "releases", lambda _: [installed[name] for name in sandbox_kueue.NAMES])
         yield from _serving(tmp_path_factory)
 
 
