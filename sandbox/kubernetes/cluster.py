@@ -289,6 +289,16 @@ class LocalKubernetes:
         self._start_controller(self.api(), kueue.trainer())
         self._controller_ready("trainer", 300)
 
+    def upgrade_kueue(self, before: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
+        """Give Kueue another configuration, as Helm's upgrade does. Returns whether its pod started again, without which Kueue keeps the one before."""
+        releases = [kueue.releases(one)[-1] for one in (before, configuration)]
+        if again := kueue.upgrade(self.api(), *releases, self._places):
+            processes.stop_all([self.processes["kueue"]])
+            processes.reap([self._children.pop("kueue")])
+            self._daemon("kueue", *again)
+            self._controller_ready("kueue", 300)
+        return again is not None
+
     def start_admission(self, timeout: float) -> None:
         """Start Volcano's admission webhooks, and wait until they respond.
 

@@ -93,18 +93,41 @@ def install(api: Api, release: charts.Release, at: Places, authority: str) -> tu
             client |= {"url": f"https://127.0.0.1:{ports['webhook']}{service['path']}", "caBundle": authority}
         api.create(one)
     wait_until(lambda: all(_served(api, one) for one in created), 60, pause=0.1)
-    [config] = [o["data"][_CONFIG] for o in objects if o["kind"] == "ConfigMap" and _CONFIG in o["data"]]
-    [pod] = [o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment"]
-    arguments = [a for a in pod["containers"][0]["args"] if not a.startswith("--config=")]
-    folder, kubeconfig = at.root / name, Path(at.kubeconfig(name))
-    file = folder / "config.json"
-    local = _configured(YAML(typ="safe").load(config), ports, _certificates(folder, at))
-    file.write_text(json.dumps(local))
+    kubeconfig = Path(at.kubeconfig(name))
     kubeconfig.touch(mode=0o600)
-    who = {"token": _token(api, release.namespace, pod["serviceAccountName"])}
+    who = {"token": _token(api, release.namespace, _template(objects)["spec"]["serviceAccountName"])}
     kubeconfig.write_text(daemons.kubeconfig(at.endpoint, authority, who))
+    _certificates(at.root / name, at)
+    return _command(name, objects, at)
+
+
+def upgrade(
+    api: Api, before: charts.Release, release: charts.Release, at: Places
+) -> tuple[list[str], dict[str, str]] | None:
+    """Give a controller other values, as `helm upgrade` does. Returns its command and variables if its pod starts again: where the chart changes the
+    template of the pod."""
+    old, objects = rendered(before), rendered(release)
+    for one in objects:
+        if one["kind"] == "ConfigMap":
+            api.apply(one)
+    return None if _template(old) == _template(objects) else _command(release.name, objects, at)
+
+
+def _command(name: str, objects: list[Object], at: Places) -> tuple[list[str], dict[str, str]]:
+    """The command of a controller, whose configuration is written, and its variables."""
+    folder, kubeconfig = at.root / name, at.kubeconfig(name)
+    [config] = [o["data"][_CONFIG] for o in objects if o["kind"] == "ConfigMap" and _CONFIG in o["data"]]
+    arguments = [a for a in _template(objects)["spec"]["containers"][0]["args"] if not a.startswith("--config=")]
+    file = folder / "config.json"
+    file.write_text(json.dumps(_configured(YAML(typ="safe").load(config), _ports(name, at), _served_with(folder))))
     command = [str(build.program(_PROGRAMS.get(name, name))), f"--config={file}", *arguments]
-    return command, {"KUBECONFIG": str(kubeconfig), "TMPDIR": str(folder)}
+    return command, {"KUBECONFIG": kubeconfig, "TMPDIR": str(folder)}
+
+
+def _template(objects: list[Object]) -> Object:
+    """Of the controller's pod."""
+    [template] = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
+    return dict(template)
 
 
 def _served(api: Api, one: Object) -> bool:
@@ -151,13 +174,16 @@ def _configured(config: Object, ports: Mapping[str, int], certificates: Path) ->
     return {**config, **local}
 
 
-def _certificates(folder: Path, at: Places) -> Path:
+def _served_with(folder: Path) -> Path:
     """The folder with the webhook server's certificate: where a controller without a setting for it looks, below $TMPDIR."""
-    place = folder / "k8s-webhook-server" / "serving-certs"
+    return folder / "k8s-webhook-server" / "serving-certs"
+
+
+def _certificates(folder: Path, at: Places) -> None:
+    place = _served_with(folder)
     place.mkdir(mode=0o700, parents=True)
     shutil.copyfile(at.certificate("server"), place / "tls.crt")
     shutil.copyfile(at.key("server"), place / "tls.key")
-    return place
 
 
 def _token(api: Api, namespace: str, account: str) -> str:

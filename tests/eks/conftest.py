@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,14 @@ def session(kubernetes: LocalKubernetes, local_aws: LocalAws) -> Iterator[boto3.
 
 
 @contextlib.contextmanager
-def client_of(local_aws: LocalAws, name: str) -> Iterator[boto3.Session]:
-    """A client of a cluster's scaler, and the cluster in the local AWS."""
+def client_of(local_aws: LocalAws, name: str, groups: Sequence[str] = (SCALER,)) -> Iterator[boto3.Session]:
+    """A client of a cluster's scaler, and the cluster in the local AWS. `groups`: of the client, in Kubernetes."""
     client, iam = local_aws.client("eks"), local_aws.client("iam")
     role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
     client.create_cluster(name=name, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
     arn = iam.create_user(UserName=name)["User"]["Arn"]
     key = iam.create_access_key(UserName=name)["AccessKey"]
-    client.create_access_entry(clusterName=name, principalArn=arn, kubernetesGroups=[SCALER])
+    client.create_access_entry(clusterName=name, principalArn=arn, kubernetesGroups=list(groups))
     yield boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="us-east-1")
     client.delete_cluster(name=name)
     iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])

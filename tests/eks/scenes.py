@@ -69,9 +69,9 @@ def thing(version: str, kind: str, name: str, labels: dict[str, str] | None = No
     }
 
 
-def jobset(name: str, jobs: dict[str, Object], priority: str = "") -> Object:
+def jobset(name: str, jobs: dict[str, Object], priority: str = "", queue: str = QUEUE) -> Object:
     """A JobSet of a user's own, with no trace of `trn`."""
-    labels = {"kueue.x-k8s.io/queue-name": QUEUE}
+    labels = {"kueue.x-k8s.io/queue-name": queue}
     if priority:
         labels["kueue.x-k8s.io/priority-class"] = priority_class(priority)
     parts = [{"name": part, "replicas": 1, "template": {"spec": spec}} for part, spec in jobs.items()]
@@ -95,7 +95,7 @@ class Scene:
     ) -> None:
         self.name, self.now, self.devices = name, float(int(time.time())), True
         of = Catalog.load().instance(fleet.instance_type) if fleet else TRN1
-        self.instance_type = of
+        self.instance_type, self.queue = of, fleet.queue if fleet else QUEUE
         claims, share = (fleet.claims, fleet.share) if fleet else (False, False)
         self.kubernetes, self.aws = kubernetes, aws
         self._made: list[str] = []
@@ -111,12 +111,12 @@ class Scene:
             subnets=[subnet["SubnetId"]],
             nodeRole="arn:aws:iam::000000000000:role/nodes",
             scalingConfig={"minSize": 0, "maxSize": maximum, "desiredSize": 0},
-            labels={GROUP_LABEL: QUEUE, ROLE_LABEL: "training", **({DEVICES_LABEL: "claims"} if claims else {})},
+            labels={GROUP_LABEL: self.queue, ROLE_LABEL: "training", **({DEVICES_LABEL: "claims"} if claims else {})},
             taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}],
             **kind,
             **group,
         )
-        mine = GroupSettings(QUEUE, name, of.name, (of.neuron_devices, of.efa_interfaces), claims, share)
+        mine = GroupSettings(self.queue, name, of.name, (of.neuron_devices, of.efa_interfaces), claims, share)
         self.settings = ScalerSettings(kubernetes.name, NAMESPACE, (NEURON, EFA), GROUP_LABEL, True, LIMITS, (mine,))
         self._session = session
 
@@ -172,7 +172,7 @@ class Scene:
         self, name: str, nodes: int, priority: str = "", devices: int = TRN1.neuron_devices, **spec: Any
     ) -> None:
         """A JobSet; Kueue has seen it when this returns."""
-        self.create(jobset(name, {"train": job(nodes, pod(devices, **spec))}, priority))
+        self.create(jobset(name, {"train": job(nodes, pod(devices, **spec))}, priority, self.queue))
         assert until(lambda: self.workload(name))
         next_second()
 

@@ -1,14 +1,16 @@
-"""Kueue under the deployed configuration, with our queues: who gets the quota of a node group. No node is needed for that."""
+"""Kueue under the deployed configuration, with our queues: who gets the quota of a node group, whose devices the plug-in gives, or pods claim. No node
+is needed for that."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from sandbox import processes
-from sandbox.kubernetes import LocalKubernetes
+from sandbox.kubernetes import LocalKubernetes, claims
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
 from tests.eks.scenes import next_second
 from tests.support import need_kubernetes
@@ -25,18 +27,33 @@ TEAMS = {
 ALONE = {"node_groups": [{"name": "trn", "max_nodes": 4}]}
 
 
+Submit = Callable[..., None]
+
+
+@pytest.fixture(scope="module", params=["plugin", "claims"])
+def form(request: pytest.FixtureRequest) -> str:
+    """Who gives the devices: `eks.plugins.devices`."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
+def cluster(form: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
     need_kubernetes()
-    with LocalKubernetes.start(tmp_path_factory.mktemp("queues"), volcano=False) as running:
+    configuration = kueue.configuration({DEVICE: claims.DRIVER} if form == "claims" else None)
+    folder = tmp_path_factory.mktemp("queues")
+    with LocalKubernetes.start(folder, volcano=False, kueue_configuration=configuration) as running:
+        if form == "claims":
+            claims.install(running.api())
         yield running
 
 
 @pytest.fixture
-def api(cluster: LocalKubernetes, request: pytest.FixtureRequest) -> Iterator[Api]:
+def api(cluster: LocalKubernetes, form: str, request: pytest.FixtureRequest) -> Iterator[Api]:
     """The API with the queues of an environment (`eks: ...`, the test's parameter)."""
-    wanted, client = Installation.of(settings.validate({"eks": request.param})), cluster.api()
+    wanted = Installation.of(settings.validate({"eks": {**request.param, "plugins": {"devices": form}}}))
+    client = cluster.api()
     made = [*manifests.namespaces(wanted), *kueue.queues(wanted)]
+    made += [whole_node(namespace) for namespace in wanted.namespaces]
     for thing in made:
         client.apply(thing)
     yield client
@@ -49,6 +66,12 @@ def api(cluster: LocalKubernetes, request: pytest.FixtureRequest) -> Iterator[Ap
             path = _path(thing)
             client.delete(path)
             assert _until(functools.partial(_gone, client, path))
+
+
+@pytest.fixture
+def submit(api: Api, form: str) -> Submit:
+    """Creates a `jobset` of the form."""
+    return lambda *words, **more: api.create(jobset(*words, form=form, **more))
 
 
 def _path(thing: Object) -> str:
@@ -68,12 +91,28 @@ def _until(done: Callable[[], bool]) -> bool:
     return processes.wait_until(done, 600, pause=0.1)  # garbage collection of a new cluster may begin after minutes
 
 
-def jobset(name: str, nodes: int, namespace: str = "training", *, priority: str = "", queue: str = "trn") -> Object:
-    limits = {DEVICE: "16", "vpc.amazonaws.com/efa": "8", "cpu": "100", "memory": "400Gi", "hugepages-2Mi": "5120Mi"}
-    train = {
-        "restartPolicy": "Never",
-        "containers": [{"name": "train", "image": "train", "resources": {"limits": limits}}],
+def whole_node(namespace: str) -> Object:
+    """The template of the claims of a node's devices."""
+    request = {
+        "name": "neuron",
+        "exactly": {"deviceClassName": claims.DRIVER, "allocationMode": "ExactCount", "count": 16},
     }
+    metadata = {"name": "whole-node", "namespace": namespace}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    return {"apiVersion": claims.API, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def jobset(
+    name: str, nodes: int, namespace: str = "training", *, priority: str = "", queue: str = "trn", form: str = "plugin"
+) -> Object:
+    limits = {"vpc.amazonaws.com/efa": "8", "cpu": "100", "memory": "400Gi", "hugepages-2Mi": "5120Mi"}
+    container: dict[str, Any] = {"name": "train", "image": "train", "resources": {"limits": limits}}
+    train: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    if form == "claims":
+        container["resources"]["claims"] = [{"name": "neuron"}]
+        train["resourceClaims"] = [{"name": "neuron", "resourceClaimTemplateName": "whole-node"}]
+    else:
+        limits[DEVICE] = "16"
     job = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "template": {"spec": train}}
     labels = {QUEUE: queue} | ({"kueue.x-k8s.io/priority-class": kueue.priority_class(priority)} if priority else {})
     return {
@@ -105,19 +144,19 @@ def reason(client: Api, name: str, namespace: str = "training") -> str:
 
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)
-def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> None:
-    api.create(jobset("first", 3))
+def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api, submit: Submit) -> None:
+    submit("first", 3)
     assert _until(lambda: has(api, "first"))
-    api.create(jobset("large", 4))
+    submit("large", 4)
     assert _until(lambda: "insufficient unused quota" in reason(api, "large"))
     next_second()
-    api.create(jobset("small", 1))
+    submit("small", 1)
     assert _until(lambda: bool(workload(api, "small")))
-    api.create(jobset("urgent", 1, priority="high"))
+    submit("urgent", 1, priority="high")
     assert _until(lambda: has(api, "urgent")), "it is before those that wait, and there is room"
     assert not has(api, "large")
     assert not has(api, "small"), "there is no room for a later one, as long as the large one waits"
-    api.create(jobset("more-urgent", 4, priority="high"))
+    submit("more-urgent", 4, priority="high")
     assert _until(lambda: "quota" in reason(api, "more-urgent"))
     assert has(api, "urgent"), "an equal priority is not stopped"
     assert has(api, "first"), "nor is a lower one, if that does not make room"
@@ -129,9 +168,9 @@ def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> Non
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)
 @pytest.mark.sweep
-def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Api) -> None:
-    """The usual shape of MPI and PyTorch: a launcher that needs no device."""
-    body = jobset("launched", 2)
+def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Api, form: str) -> None:
+    """The usual shape of MPI and PyTorch: a launcher that needs no device. With claims Kueue asks for it too, as it cannot see who needs some."""
+    body = jobset("launched", 2, form=form)
     template = {
         "spec": {
             "restartPolicy": "Never",
@@ -144,8 +183,8 @@ def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Ap
     assert _until(lambda: bool(api.get(requests)["items"]))
     [request] = api.get(requests)["items"]
     assert request["spec"]["provisioningClassName"] == kueue.PROVISIONING_CLASS
-    [pods] = request["spec"]["podSets"]
-    assert pods["count"] == 2
+    *others, pods = request["spec"]["podSets"]
+    assert ([one["count"] for one in others], pods["count"]) == ([1] if form == "claims" else [], 2)
     pod = api.get(path_of("v1", "PodTemplate", pods["podTemplateRef"]["name"], "training"))["template"]["spec"]
     assert pod["nodeSelector"] == {"trainium-cdk/node-group": "trn"}
     assert {"key": DEVICE, "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
@@ -159,23 +198,23 @@ def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Ap
 
 
 @pytest.mark.parametrize("api", [TEAMS], indirect=True)
-def test_teams_borrow_and_get_their_own_back(api: Api) -> None:
-    api.create(jobset("wide", 8))
+def test_teams_borrow_and_get_their_own_back(api: Api, submit: Submit) -> None:
+    submit("wide", 8)
     assert _until(lambda: has(api, "wide")), "one team may use all that the others do not"
-    api.create(jobset("seen", 3, "vision"))
+    submit("seen", 3, "vision")
     assert _until(lambda: "quota" in reason(api, "seen", "vision")), "more than its maximum"
-    api.create(jobset("own", 4, "speech"))
+    submit("own", 4, "speech")
     assert _until(lambda: has(api, "own", "speech")), reason(api, "own", "speech")
     assert _until(lambda: conditions(api, "wide").get("Evicted", {}).get("reason") == "Preempted")
     assert not has(api, "seen", "vision")
 
 
 @pytest.mark.parametrize("api", [TEAMS], indirect=True)
-def test_a_namespace_uses_its_own_queue_alone(api: Api) -> None:
+def test_a_namespace_uses_its_own_queue_alone(api: Api, submit: Submit) -> None:
     """A user of one team cannot take the share of another by a name."""
     for name in ("trn.speech", "trn.vision"):
-        api.create(jobset(f"thief-{name[4:]}", 1, queue=name))
-    api.create(jobset("honest", 1))
+        submit(f"thief-{name[4:]}", 1, queue=name)
+    submit("honest", 1)
     assert _until(lambda: has(api, "honest"))
     assert not any(has(api, f"thief-{team}") for team in ("speech", "vision"))
 
@@ -202,15 +241,15 @@ def told(client: Api, name: str, namespace: str) -> str:
 
 @pytest.mark.parametrize("api", [RIVALS], indirect=True)
 @pytest.mark.sweep
-def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it(api: Api) -> None:
+def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it(api: Api, submit: Submit) -> None:
     """docs/guides/several-users.md: a small job does not overtake a large one of its team. It would otherwise never get its nodes."""
-    api.create(jobset("wide", 3, "vision"))
+    submit("wide", 3, "vision")
     assert _until(lambda: has(api, "wide", "vision")), "vision borrows two"
     next_second()
-    api.create(jobset("large", 3, "speech"))
+    submit("large", 3, "speech")
     assert _until(lambda: "more needed" in reason(api, "large", "speech"))
     next_second()
-    api.create(jobset("small", 1, "speech"))
+    submit("small", 1, "speech")
     assert _until(lambda: bool(workload(api, "small", "speech")))
     large = "it lacks 2 nodes of trn"
     assert _until(
@@ -223,10 +262,10 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
         == f"position 2 in its queue, behind large: {large}; nodes of trn in use: namespace vision 3"
     )
     assert not has(api, "small", "speech"), "although speech has a node of its own, which is idle"
-    api.create(jobset("urgent", 1, "speech", priority="high"))
+    submit("urgent", 1, "speech", priority="high")
     assert _until(lambda: has(api, "urgent", "speech")), reason(api, "urgent", "speech")
-    api.create(jobset("own", 1))
-    api.create(jobset("owned", 1))
+    submit("own", 1)
+    submit("owned", 1)
     assert _until(lambda: conditions(api, "wide", "vision").get("Evicted", {}).get("reason") == "Preempted")
     assert _until(lambda: has(api, "own") and has(api, "owned"))
     assert _until(lambda: "it lacks" in told(api, "wide", "vision")), (
@@ -238,10 +277,26 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)
 @pytest.mark.sweep
-def test_who_took_a_jobs_nodes_by_its_priority_is_named(api: Api) -> None:
-    api.create(jobset("first", 4))
+def test_who_took_a_jobs_nodes_by_its_priority_is_named(api: Api, submit: Submit) -> None:
+    submit("first", 4)
     assert _until(lambda: has(api, "first"))
-    api.create(jobset("urgent", 3, priority="high"))
+    submit("urgent", 3, priority="high")
     assert _until(lambda: has(api, "urgent"))
     expected = "position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: urgent 3; its nodes went to urgent, which has a higher priority"
     assert _until(lambda: told(api, "first", "training") == expected), told(api, "first", "training")
+
+
+@pytest.mark.parametrize("form", ["claims"], indirect=True, scope="module")
+@pytest.mark.parametrize("api", [TEAMS], indirect=True)
+def test_jobs_of_both_forms_have_one_quota(api: Api) -> None:
+    """In words too, and when a team takes its own back."""
+    for name, nodes, form in (("asks", 5, "plugin"), ("claims", 2, "claims")):
+        api.create(jobset(name, nodes, form=form))
+        assert _until(functools.partial(has, api, name)), reason(api, name)
+    api.create(jobset("late", 2))
+    expected = "position 1 in its queue: it lacks 1 node of trn; nodes of trn in use: asks 5, claims 2"
+    assert _until(lambda: told(api, "late", "training") == expected), told(api, "late", "training")
+    api.create(jobset("own", 4, "speech", form="claims"))
+    assert _until(lambda: has(api, "own", "speech")), reason(api, "own", "speech")
+    assert conditions(api, "asks")["Evicted"]["reason"] == "Preempted"
+    assert has(api, "claims"), "its nodes are not needed"

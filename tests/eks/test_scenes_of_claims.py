@@ -74,7 +74,7 @@ def submit(scene: Scene, name: str, count: int, nodes: int = 1) -> None:
     amounts = {EFA: "16"} if count == 16 else {}
     wanted = {"limits": amounts, "requests": amounts, "claims": [{"name": "neuron"}]}
     template["spec"]["containers"][0]["resources"] = wanted
-    scene.create(jobset(name, {"train": job(nodes, template)}))
+    scene.create(jobset(name, {"train": job(nodes, template)}, queue=scene.queue))
     assert until(lambda: scene.workload(name))
     next_second()
 
