@@ -90,16 +90,23 @@ def claim() -> Any:
 
 
 LNC = {"opaque": {"driver": "neuron.aws.com", "parameters": {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}}}  # fmt: skip
-CONNECTED = {"requests": ["neuron"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+
+
+def connected(count: int) -> Any:
+    return {"requests": ["neuron"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
+
+
 TAKEN = [
     *(template(exact(count)) for count in (1, 4, 8, 16)),
-    template(exact(4), constraints=[CONNECTED], config=[{"requests": ["neuron"], **LNC}]),
+    template(exact(4), constraints=[connected(4)], config=[{"requests": ["neuron"], **LNC}]),
+    template(exact(4), constraints=[connected(8), {"matchAttribute": "neuron.aws.com/instanceType"}]),
     template({"name": "any", "exactly": {"deviceClassName": "neuron.aws.com"}}),
 ]
 SELECTOR = {"cel": {"expression": "device.attributes['neuron.aws.com'].instanceType == 'trn2.48xlarge'"}}
 REFUSED = [
     (template(exact(2)), "Write count: 1, 4, 8 or 16"),
     (template(exact(17)), "Write count: 1, 4, 8 or 16"),
+    (template(exact(8), constraints=[connected(8), connected(4)]), "Write matchAttribute: resource.aws.com/devicegroupCOUNT_id"),
     (template(every()), "Write ExactCount"),
     (template(exact(selectors=[SELECTOR])), "Remove the selectors, and write nodeSelector"),
     (template({"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "neuron.aws.com"}]}), "Write one request with `exactly`"),
