@@ -130,6 +130,15 @@ def test_what_people_may_claim(api: Api, as_member: Person) -> None:
     assert passed == []
 
 
+def test_who_claims_nothing_does_not_tolerate_the_nodes(api: Api, as_member: Person) -> None:
+    """The API server keeps an empty list of a JobSet."""
+    pod = {"containers": [{"name": "c", "image": "x"}], "resourceClaims": [], "tolerations": [{"operator": "Exists"}]}
+    metadata = {"name": "none", "namespace": "training", "labels": {"kueue.x-k8s.io/queue-name": "trn"}}
+    spec = {"suspend": True, "replicatedJobs": [{"name": "train", "template": {"spec": {"template": {"spec": pod}}}}]}
+    one = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+    assert "Remove the toleration" in as_member(EDITORS, "create", "--dry-run=server", send=one).stderr
+
+
 def test_admin_access_is_refused_where_the_namespace_allows_it(api: Api, as_member: Person) -> None:
     """The API server refuses it elsewhere."""
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}

@@ -105,7 +105,8 @@ def _of_pods(wanted: Installation) -> Manifest:
     names, taint = wanted.catalog.eks.resources, wanted.catalog.eks.taint
     device = f"k.startsWith('{names.device}') || k == '{names.efa}'"
     amounts = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, %s)))"
-    asks = f"has(s.resourceClaims) || {amounts % device}"
+    claimed = "s.?resourceClaims.orValue([]).size() > 0" if wanted.claims else "has(s.resourceClaims)"
+    asks = f"{claimed} || {amounts % device}"
     none = amounts % f"k.startsWith('{names.device}') && quantity(string(m[k])).isLessThan(quantity('1'))"
     # an empty key tolerates everything
     tolerates = f"s.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{taint}'])"
