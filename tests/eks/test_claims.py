@@ -426,6 +426,15 @@ def test_pods_without_devices_share_the_nodes_of_the_others() -> None:
     assert (found.needs, found.groups) == ((((8, 0), 2),), ("trn",))
 
 
+@pytest.mark.parametrize(("pods", "groups"), [(("d8",), ("trn",)), ((), ("plain",))])
+def test_pods_without_devices_may_be_on_system_nodes(pods: tuple[str, ...], groups: tuple[str, ...]) -> None:
+    asked, elsewhere = request("mine", 2), {"trainium-cdk/role": "system"}
+    asked["spec"]["podSets"].append({"podTemplateRef": {"name": "launcher"}, "count": 1})
+    made = [pod_template("mine", *pods, count="0" if pods else "16"), pod_template("launcher", **elsewhere)]
+    [found] = cluster(objects(), made, [asked]).requests
+    assert found.groups == groups
+
+
 # --- others ---
 
 
@@ -484,3 +493,16 @@ def test_an_idle_node_ends_once_no_claim_has_a_device() -> None:
     for claims, cordon in ((CAPTURED["resourceclaims"], ()), ([], (NODE,))):
         found = cluster(objects(pods=[], resourceclaims=claims), nodes=[node(metadata=notes)])
         assert change(decide([group(found)], [], NOW, LIMITS)).cordon == cordon
+
+
+def test_claims_of_a_lost_node_do_not_keep_it() -> None:
+    """Its pods are being deleted for ever, and so their claims stay."""
+    kinds = objects()
+    for each in kinds["pods"]:
+        each["metadata"]["deletionTimestamp"] = "2027-01-15T07:50:00Z"
+    for ready, busy in (("Unknown", False), ("True", True)):
+        lost = node()
+        lost["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+        for published in (kinds["resourceslices"], []):
+            [found] = group(cluster({**kinds, "resourceslices": published}, nodes=[lost])).nodes
+            assert found.busy == busy

@@ -92,10 +92,16 @@ def claim() -> Any:
 
 
 LNC = {"opaque": {"driver": "neuron.aws.com", "parameters": {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 1}}}  # fmt: skip
-CONNECTED = {"requests": ["neuron"], "matchAttribute": "resource.aws.com/devicegroup4_id"}
+
+
+def connected(count: int) -> Any:
+    return {"requests": ["neuron"], "matchAttribute": f"resource.aws.com/devicegroup{count}_id"}
+
+
 TAKEN = [
     *(template(exact(count)) for count in (1, 4, 8, 16)),
-    template(exact(4), constraints=[CONNECTED], config=[{"requests": ["neuron"], **LNC}]),
+    template(exact(4), constraints=[connected(4)], config=[{"requests": ["neuron"], **LNC}]),
+    template(exact(4), constraints=[connected(8), {"matchAttribute": "neuron.aws.com/instanceType"}]),
     template({"name": "any", "exactly": {"deviceClassName": "neuron.aws.com"}}),
     *YAML(typ="safe").load_all(HOME / "examples/kubernetes/claims.yaml"),
 ]
@@ -103,6 +109,7 @@ SELECTOR = {"cel": {"expression": "device.attributes['neuron.aws.com'].instanceT
 REFUSED = [
     (template(exact(2)), "Write count: 1, 4, 8 or 16"),
     (template(exact(17)), "Write count: 1, 4, 8 or 16"),
+    (template(exact(8), constraints=[connected(8), connected(4)]), "Write matchAttribute: resource.aws.com/devicegroupCOUNT_id"),
     (template(every()), "Write ExactCount"),
     (template(exact(selectors=[SELECTOR])), "Remove the selectors, and write nodeSelector"),
     (template({"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "neuron.aws.com"}]}), "Write one request with `exactly`"),
@@ -124,6 +131,15 @@ def test_what_people_may_claim(api: Api, as_member: Person) -> None:
         if done.returncode == 0 or reason not in done.stderr:
             passed.append((one, done.stdout or done.stderr))
     assert passed == []
+
+
+def test_who_claims_nothing_does_not_tolerate_the_nodes(api: Api, as_member: Person) -> None:
+    """The API server keeps an empty list of a JobSet."""
+    pod = {"containers": [{"name": "c", "image": "x"}], "resourceClaims": [], "tolerations": [{"operator": "Exists"}]}
+    metadata = {"name": "none", "namespace": "training", "labels": {"kueue.x-k8s.io/queue-name": "trn"}}
+    spec = {"suspend": True, "replicatedJobs": [{"name": "train", "template": {"spec": {"template": {"spec": pod}}}}]}
+    one = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+    assert "Remove the toleration" in as_member(EDITORS, "create", "--dry-run=server", send=one).stderr
 
 
 def test_admin_access_is_refused_where_the_namespace_allows_it(api: Api, as_member: Person) -> None:

@@ -94,6 +94,8 @@ def test_claims_need_a_cluster_of_their_version() -> None:
     assert [told.partition(": ")[0] for version in ("1.33", "1.35") for told in errors(of(version), REGION)] == [
         "Trn] nodes.devices = claims", "Trn] nodes.share = true",
     ]  # fmt: skip
+    [told] = errors(lambda s: TrnNodeGroup(s, "Trn", cluster=cluster(s), nodes=nodes), REGION)
+    assert told.startswith("Trn] nodes.devices = claims: Kubernetes 1.33 does not have the API of claims")
 
 
 def test_networks_of_jobs_are_checked_in_other_apps_too() -> None:

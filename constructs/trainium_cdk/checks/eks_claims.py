@@ -54,11 +54,10 @@ def parts_of_nodes(env: Environment) -> Iterator[Problem]:
 @RULES.refuse("Neuron documentation, deploy/eks/dra: groups of devices are attributes of nodes with EFA")
 def claims_without_efa(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
-        connected = env.eks.claims(group) and group.instance_type in env.catalog.eks.claims.parts
         kind = env.catalog.instances.get(group.instance_type)
-        if connected and kind and not kind.efa_of(group.efa):
-            text = "Neuron's driver names connected devices only on nodes with EFA, so that no job would start"
-            yield error((*at, "efa"), text, "write efa: auto, or devices: plugin")
+        if group.share and env.eks.claims(group) and kind and kind.efa_interfaces and not kind.efa_of(group.efa):
+            text = "Neuron's driver names connected devices only on nodes with EFA, so that parts of several devices never start"
+            yield error((*at, "efa"), text, "write efa: auto, or share: false")
 
 
 @RULES.refuse("Neuron documentation, deploy/eks/dra: a claim sets the LNC of its devices; stack: so no node does")

@@ -105,7 +105,8 @@ def _of_pods(wanted: Installation) -> Manifest:
     names, taint = wanted.catalog.eks.resources, wanted.catalog.eks.taint
     device = f"k.startsWith('{names.device}') || k == '{names.efa}'"
     amounts = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, %s)))"
-    asks = f"has(s.resourceClaims) || {amounts % device}"
+    claimed = "s.?resourceClaims.orValue([]).size() > 0" if wanted.claims else "has(s.resourceClaims)"
+    asks = f"{claimed} || {amounts % device}"
     none = amounts % f"k.startsWith('{names.device}') && quantity(string(m[k])).isLessThan(quantity('1'))"
     # an empty key tolerates everything
     tolerates = f"s.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{taint}'])"
@@ -166,7 +167,9 @@ def _of_claims(wanted: Installation) -> Manifest:
         "template": "object != null && oldObject == null && object.kind == 'ResourceClaimTemplate'",
         "requests": "variables.template ? object.spec.spec.?devices.?requests.orValue([]) : []",
         "asked": "variables.requests.filter(r, has(r.exactly)).map(r, r.exactly)",
+        "alike": "variables.template ? object.spec.spec.?devices.?constraints.orValue([]).map(c, c.?matchAttribute.orValue('')) : []",
     }
+    group = "'" + facts.group.format(count="' + string(n) + '") + "'"
     rules = {
         "oldObject != null || object.kind != 'ResourceClaim'": "Kueue counts no ResourceClaim with a name. Send a ResourceClaimTemplate, and "
         "write resourceClaimTemplateName in the pod",
@@ -180,6 +183,8 @@ def _of_claims(wanted: Installation) -> Manifest:
         "ExactCount, and the count of a whole node",
         f"variables.asked.all(a, a.?count.orValue(1) in {sizes})": "so many devices of a node are not connected. Write count: "
         f"{join_words(map(str, sizes), 'or')}",
+        f"variables.asked.all(a, !{sizes}.exists(n, n < a.?count.orValue(1) && {group} in variables.alike))": "a smaller group has no such "
+        f"number of devices. Write matchAttribute: {facts.group.format(count='COUNT')}, with the count of the request",
         "!variables.asked.exists(a, a.?adminAccess.orValue(false))": "adminAccess takes the devices of others. Remove it",
         "variables.asked.all(a, a.?selectors.orValue([]).size() == 0)": "Kueue waits until nodes with such devices run, and starts none. "
         f"Remove the selectors, and write nodeSelector in the pod, with {GROUP_LABEL}",

@@ -23,7 +23,7 @@ from trainium_cdk.eks.launch import Sizes, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_group, instance_of
 from trainium_cdk.eks.user_data import Driver, user_data
-from trainium_cdk.eks.view import AnyCluster, name_once, view_of
+from trainium_cdk.eks.view import AnyCluster, created_version, name_once, view_of
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.outputs.eks import DEVICES_LABEL, fleet_of
 from trainium_cdk.storage import AnyStorage, TrnStorage
@@ -118,7 +118,7 @@ class TrnNodeGroup(Checked):
             )
         name_once(self, cluster, name)
         if rules:
-            check_group(self, catalog, nodes, version)
+            check_group(self, catalog, nodes, version or created_version(cluster))
         self.name = name
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         has_efa, own_image = kind.efa_of(nodes.efa) > 0, nodes.custom_ami is not None

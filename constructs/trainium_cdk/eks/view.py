@@ -178,6 +178,12 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
+def created_version(cluster: AnyCluster) -> str | None:
+    """The Kubernetes version with which an `aws_eks_v2` cluster is created; None if unknown. An update may change it."""
+    version: str | None = getattr(cluster.node.default_child, "version", None)
+    return None if unresolved(version) else version
+
+
 def _first_of(construct: Construct, cluster: AnyCluster, what: str) -> Construct:
     """The construct that was the first to be this on the cluster: of one of this library, or of another one in the app, by its name, account
     and region."""

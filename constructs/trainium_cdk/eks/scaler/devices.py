@@ -63,7 +63,9 @@ class Claims:
         found = [self._counts.get(f"{manifest['metadata']['namespace']}/{name}") for name in names if name]
         return None if None in found else sum(filter(None, found))
 
-    def node(self, name: str, count: int, works: Set[str], *, share: bool) -> tuple[int, bool, bool, Devices]:
+    def node(
+        self, name: str, count: int, works: Set[str], gone: Set[str], *, share: bool
+    ) -> tuple[int, bool, bool, Devices]:
         """Return how many devices of a node can be used, whether the driver keeps pods off one, whether a claim has one, and the free ones.
 
         Where jobs take parts of a node (`share`), it is as usable with a bad device as without. Claims of pods that do not work on it take nothing:
@@ -72,14 +74,16 @@ class Claims:
         Args:
             count: of its type.
             works: uids of the pods that work on it.
+            gone: uids of pods that only a lost node keeps, and their claims with them.
         """
         pool, held = self._pools.get(name), self._held.get(name, [])
+        claimed = any(not pods or pods - gone for pods, _ in held)
         if pool is None:
-            return 0, False, bool(held), ()
+            return 0, False, claimed, ()
         used = set[str]().union(*(devices for pods, devices in held if not pods or pods & works))
         good = {each: device for each, device in pool.items() if device is not None}
         usable = count if share and good and len(pool) >= count else len(good)
-        return usable, len(good) < len(pool), bool(held), tuple(good[each] for each in good if each not in used)
+        return usable, len(good) < len(pool), claimed, tuple(good[each] for each in good if each not in used)
 
 
 def slice_(manifest: Object) -> tuple[str, int, int, Pool] | None:

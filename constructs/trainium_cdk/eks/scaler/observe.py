@@ -198,15 +198,17 @@ class ObservedCluster:
         paths = [f"{metadata['namespace']}/{s['podTemplateRef']['name']}" for s in spec["podSets"]]
         if spec["provisioningClassName"] != CLASS or "Failed" in true or not self._templates.keys() >= set(paths):
             return None  # Kueue creates the templates first: without one, the request is being deleted
-        sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
-        for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            if any(chosen.needs) or not self._claims.groups:  # else Kueue also asks for pods without devices
-                needs[chosen.needs] += count
+        sets = [(self._templates[path], each["count"]) for path, each in zip(paths, spec["podSets"], strict=True)]
+        if self._claims.groups:  # then Kueue also asks for pods without devices, which may run on other nodes
+            sets = [(chosen, count) for chosen, count in sets if any(chosen.needs)]
+        needs = Counter[Resources]()
+        for chosen, count in sets:
+            needs[chosen.needs] += count
         details = state.get("provisioningClassDetails", {})
         return NodeRequest(
             key=key(request),
             groups=tuple(
-                n for n, has in labels.items() if all(_matches(p, has, n in self._claims.groups) for p in sets)
+                n for n, has in labels.items() if all(_matches(p, has, n in self._claims.groups) for p, _ in sets)
             ),
             needs=tuple((needs - placed.get(key(request), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
@@ -271,8 +273,9 @@ class ObservedCluster:
         why, devices = broken(node) if self._isolate else "", Devices()
         free = [count - sum(p.needs[i] for p in works) for i, count in enumerate(has)]
         if group.settings.claims:
-            uids, share = {p.uid for p in works}, group.settings.share
-            there, bad, claimed, devices = self._claims.node(metadata["name"], has[0], uids, share=share)
+            uids, share, name = {p.uid for p in works}, group.settings.share, metadata["name"]
+            gone = {p.uid for p in self._pods.get(name, [])} - {p.uid for p in mine}
+            there, bad, claimed, devices = self._claims.node(name, has[0], uids, gone, share=share)
             node.setdefault("status", {}).setdefault("allocatable", {})[self._names[0]] = str(there)
             free[0], busy, why = len(devices) if there else free[0], busy or claimed, "" if share and bad else why
         usable = _usable(node, resources, own, cordoned=leaving) and not why
