@@ -150,6 +150,10 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         return
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
+    if job.devices:
+        shared = cases.kubernetes.fleet("trn2.48xlarge", queue=job.queue, claims=True, share=True)
+        assert plan(job, cases.kubernetes.make_cluster(shared)).job is job
+        return
     for engine in cases.ENGINES:
         if not (job.image and engine == "slurm") and not (
             (job.after or job.array or job.sbatch or job.queue == "cpu" or "batch" in words) and engine != "slurm"
