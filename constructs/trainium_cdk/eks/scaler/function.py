@@ -164,9 +164,11 @@ class Supplier:
         # those for good last: many of one team keep no other waiting
         for key, told in sorted(answers.items(), key=lambda one: one[1].reason in _FOR_GOOD):
             what = f"ProvisioningRequest {key}"
-            self._try(what, self._tell, cluster.provisioning[key], told, now)
             if told.reason in _FOR_GOOD and not unknown:
+                # not told too: Kueue's own change of the Workload would be in the way of this one, which no later run would repeat
                 self._try(what, self._set_aside, cluster.provisioning[key], told.message, now)
+            else:
+                self._try(what, self._tell, cluster.provisioning[key], told, now)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
