@@ -419,20 +419,14 @@ def test_a_job_without_devices_waits_for_no_node() -> None:
         assert (told.reason, plan.changes) == (reason, {})
 
 
-def test_pods_without_devices_share_the_nodes_of_the_others() -> None:
-    asked = request("mine", 2)
-    asked["spec"]["podSets"].append({"podTemplateRef": {"name": "launcher"}, "count": 9})
-    [found] = cluster(objects(), [pod_template("mine", "d8"), pod_template("launcher")], [asked]).requests
-    assert (found.needs, found.groups) == ((((8, 0), 2),), ("trn",))
-
-
-@pytest.mark.parametrize(("pods", "groups"), [(("d8",), ("trn",)), ((), ("plain",))])
-def test_pods_without_devices_may_be_on_system_nodes(pods: tuple[str, ...], groups: tuple[str, ...]) -> None:
-    asked, elsewhere = request("mine", 2), {"trainium-cdk/role": "system"}
-    asked["spec"]["podSets"].append({"podTemplateRef": {"name": "launcher"}, "count": 1})
-    made = [pod_template("mine", *pods, count="0" if pods else "16"), pod_template("launcher", **elsewhere)]
-    [found] = cluster(objects(), made, [asked]).requests
-    assert found.groups == groups
+@pytest.mark.parametrize("labels", [{}, {"trainium-cdk/role": "system"}])
+def test_pods_without_devices_may_be_on_any_nodes(labels: dict[str, str]) -> None:
+    """Those that need devices choose the group."""
+    for pods, groups in ((pod_template("mine", "d8"), ("trn",)), (pod_template("mine", count="8"), ("plain",))):
+        asked = request("mine", 2)
+        asked["spec"]["podSets"].append({"podTemplateRef": {"name": "launcher"}, "count": 9})
+        [found] = cluster(objects(), [pods, pod_template("launcher", **labels)], [asked]).requests
+        assert (found.needs, found.groups) == ((((8, 0), 2),), groups)
 
 
 # --- others ---
@@ -495,14 +489,12 @@ def test_an_idle_node_ends_once_no_claim_has_a_device() -> None:
         assert change(decide([group(found)], [], NOW, LIMITS)).cordon == cordon
 
 
-def test_claims_of_a_lost_node_do_not_keep_it() -> None:
+@pytest.mark.parametrize(("ready", "busy"), [("Unknown", False), ("True", True)])
+def test_claims_of_a_lost_node_do_not_keep_it(ready: str, busy: bool) -> None:
     """Its pods are being deleted for ever, and so their claims stay."""
-    kinds = objects()
+    kinds, lost = objects(), node()
     for each in kinds["pods"]:
         each["metadata"]["deletionTimestamp"] = "2027-01-15T07:50:00Z"
-    for ready, busy in (("Unknown", False), ("True", True)):
-        lost = node()
-        lost["status"]["conditions"] = [{"type": "Ready", "status": ready}]
-        for published in (kinds["resourceslices"], []):
-            [found] = group(cluster({**kinds, "resourceslices": published}, nodes=[lost])).nodes
-            assert found.busy == busy
+    lost["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    for published in (kinds["resourceslices"], []):
+        assert group(cluster({**kinds, "resourceslices": published}, nodes=[lost])).nodes[0].busy == busy
