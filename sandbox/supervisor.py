@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 
 from sandbox import attach, kubernetes, paths, processes, slurm
 from sandbox.attach import Kind
-from sandbox.kubernetes import eks, image
+from sandbox.kubernetes import eks, image, kueue
 from sandbox.kubernetes.build import VOLCANO
 from sandbox.local_aws import LocalAws, SandboxError, plain_environment
 from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration
@@ -115,6 +115,7 @@ class AttachedKubernetes:
             token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=region),
             run_jobs=True,
             job_environment=image.environment(variables),
+            kueue_configuration=kueue.of_both_forms(),
             volcano=VOLCANO.built,  # any environment is deployed here
         )
         image.make(self._running.directory)

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from sandbox import kubernetes
 from sandbox.demo.narrator import Narrator, StepFailed
-from sandbox.kubernetes import eks, image, running, schemas
+from sandbox.kubernetes import eks, image, kueue, running, schemas
 from sandbox.local_aws import LocalAws
 from trainium_cdk import settings
 
@@ -59,6 +59,7 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
         token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=aws.region),
         run_jobs=True,
         job_environment=image.environment(),
+        kueue_configuration=kueue.of_both_forms(),
     )
     image.make(started.directory)
     eks.attach(aws.directory, started, secret)

@@ -25,6 +25,7 @@ from sandbox.processes import wait_until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import charts
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.kueue import configuration
 from trainium_cdk.settings import Mirror, Plugins
 
 NAMES = ("jobset", "kueue")
@@ -39,17 +40,25 @@ _APPLIED = (
 _LEFT_OUT = {"Deployment", "Service", "Secret", "APIService"}
 
 
-def releases(configuration: Mapping[str, Any] | None = None) -> list[charts.Release]:
+def releases(own: Mapping[str, Any] | None = None) -> list[charts.Release]:
     """What the stack installs, with its values.
 
     Args:
-        configuration: of Kueue's controller. Default: as in a stack without node groups.
+        own: configuration of Kueue's controller. Default: as in a stack without node groups.
     """
     wanted = Installation((), Catalog.load(), "training", Plugins(), Mirror())
     found = {release.name: release for release in charts.releases(wanted)}
-    if configuration is not None:
-        found["kueue"].values["managerConfig"]["controllerManagerConfigYaml"] = json.dumps(configuration)
+    if own is not None:
+        found["kueue"].values["managerConfig"]["controllerManagerConfigYaml"] = json.dumps(own)
     return [found[name] for name in NAMES]
+
+
+def of_both_forms() -> Mapping[str, Any]:
+    """Kueue's configuration for a cluster whose stack is deployed later: Helm starts no controller here, and Kueue reads it at its start alone.
+    It fits node groups of the device plug-in and of claims."""
+    facts = Catalog.load().eks
+    found: Mapping[str, Any] = configuration({facts.resources.device: facts.claims.device_class})
+    return found
 
 
 def trainer() -> charts.Release:
@@ -125,7 +134,7 @@ def _command(name: str, objects: list[Object], at: Places) -> tuple[list[str], d
 
 
 def _template(objects: list[Object]) -> Object:
-    """Of the controller's pod."""
+    """Return the template of the controller's pod."""
     [template] = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
     return dict(template)
 

@@ -81,7 +81,9 @@ def every() -> Any:
 
 
 def template(*requests: Any, name: str = "own", owner: Any = None, **devices: Any) -> Any:
-    metadata = {"name": name, "namespace": "training", **({"ownerReferences": [owner]} if owner else {})}
+    """`name` is without the count, with which it ends."""
+    count = requests[0].get("exactly", {}).get("count", 1) if requests else 1
+    metadata = {"name": f"{name}-{count}", "namespace": "training", **({"ownerReferences": [owner]} if owner else {})}
     spec = {"spec": {"devices": {"requests": list(requests), **devices}}}
     return {"apiVersion": V1, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
@@ -117,6 +119,7 @@ REFUSED = [
     (template(), "Write one request"),
     (template({"name": "any", "exactly": {"deviceClassName": "efa.networking.k8s.aws"}}), "Write deviceClassName: neuron.aws.com"),
     (template(exact(adminAccess=True)), "dmin access"),
+    ({**template(exact(16)), "metadata": template(exact(8))["metadata"]}, "Write for example name: my-claims-8"),
     (claim(), "Send a ResourceClaimTemplate"),
 ]  # fmt: skip
 
@@ -163,13 +166,13 @@ def test_a_template_with_an_owner_stays_as_kueue_counted_it(api: Api, as_member:
         done = as_member(EDITORS, "create", send=one)
         assert done.returncode == 0, done.stderr
     remove = '{"metadata":{"ownerReferences":null}}'
-    assert "Kueue has counted" in as_member(EDITORS, "delete", TEMPLATES, "owned").stderr
-    assert "Kueue has counted" in as_member(ADMINS, "patch", TEMPLATES, "owned", "--type=merge", "-p", remove).stderr
-    for name in ("owned", "free"):
+    assert "Kueue has counted" in as_member(EDITORS, "delete", TEMPLATES, "owned-1").stderr
+    assert "Kueue has counted" in as_member(ADMINS, "patch", TEMPLATES, "owned-1", "--type=merge", "-p", remove).stderr
+    for name in ("owned-1", "free-1"):
         assert "cannot patch" in as_member(EDITORS, "patch", TEMPLATES, name, "--type=merge", "-p", remove).stderr
-    assert as_member(EDITORS, "delete", TEMPLATES, "free").returncode == 0
+    assert as_member(EDITORS, "delete", TEMPLATES, "free-1").returncode == 0
     api.delete(path_of("v1", "ConfigMap", "job", "training"))
-    assert until(lambda: _gone(api, f"{CLAIMS}templates/owned"))
+    assert until(lambda: _gone(api, f"{CLAIMS}templates/owned-1"))
 
 
 def test_who_reads_claims(api: Api, as_member: Person) -> None:
@@ -188,7 +191,7 @@ def test_controllers_make_the_claims_of_pods(api: Api, as_member: Person) -> Non
     assert as_member(EDITORS, "create", send=template(exact(4), name="of-a-pod")).returncode == 0
     spec = {
         "containers": [{"name": "c", "image": "x", "resources": {"claims": [{"name": "neuron"}]}}],
-        "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "of-a-pod"}],
+        "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "of-a-pod-4"}],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "training"}, "spec": spec}
     api.create(pod)
@@ -202,7 +205,7 @@ def test_a_job_of_claims_has_its_quota_and_asks_for_its_nodes(api: Api, as_membe
     group = {"requests": ["neuron"], "matchAttribute": "resource.aws.com/devicegroup16_id"}
     pod = {
         "containers": [{"name": "c", "image": "x", "resources": {"claims": [{"name": "neuron"}]}}],
-        "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "whole"}],
+        "resourceClaims": [{"name": "neuron", "resourceClaimTemplateName": "whole-16"}],
         "restartPolicy": "Never",
     }
     job = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}

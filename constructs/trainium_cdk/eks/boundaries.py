@@ -185,6 +185,9 @@ def _of_claims(wanted: Installation) -> Manifest:
         f"{join_words(map(str, sizes), 'or')}",
         f"variables.asked.all(a, !{sizes}.exists(n, n < a.?count.orValue(1) && {group} in variables.alike))": "a smaller group has no such "
         f"number of devices. Write matchAttribute: {facts.group.format(count='COUNT')}, with the count of the request",
+        # Kueue counts it once, and each pod reads it again: made again under its name, it has the same count
+        "variables.asked.all(a, object.metadata.name.endsWith('-' + string(a.?count.orValue(1))))": "the name of a template ends with its "
+        "count, which Kueue reads once. Write for example name: my-claims-8 for count: 8",
         "!variables.asked.exists(a, a.?adminAccess.orValue(false))": "adminAccess takes the devices of others. Remove it",
         "variables.asked.all(a, a.?selectors.orValue([]).size() == 0)": "Kueue waits until nodes with such devices run, and starts none. "
         f"Remove the selectors, and write nodeSelector in the pod, with {GROUP_LABEL}",

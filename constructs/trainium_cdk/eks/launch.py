@@ -42,6 +42,7 @@ def managed_group(
     sizes: Sizes,
     template: ec2.CfnLaunchTemplate,
     labels: Mapping[str, str] | None = None,
+    id: str = "Resource",
     **properties: Any,
 ) -> tuple[eks.CfnNodegroup, CustomResource]:
     """A managed node group with node repair, and with the labels by which jobs and Kubernetes select its nodes. Its instances and volumes
@@ -52,12 +53,13 @@ def managed_group(
     Args:
         name: value of the label `trainium-cdk/node-group`.
         purpose: value of the label `trainium-cdk/role`.
+        id: of the group in `scope`; a group with another one replaces it.
         properties: others of the resource.
     """
     size = _kept_size(scope, "Size", cluster=view.name, group=name, sizes=sizes)
     group = eks.CfnNodegroup(
         scope,
-        "Resource",
+        id,
         # a changed template is a new version, which the group then uses
         launch_template=eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
             id=template.ref, version=template.attr_latest_version_number
@@ -71,6 +73,7 @@ def managed_group(
         labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: purpose},
         **properties,
     )
+    scope.node.default_child = group
     # a new tag would come with the template that it changes, and EKS takes one of the two at a time (aws-cdk issue 16644)
     group.add_property_deletion_override("Tags")
     return group, size

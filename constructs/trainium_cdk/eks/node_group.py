@@ -171,6 +171,8 @@ class TrnNodeGroup(Checked):
             sizes=Sizes(nodes.nodes, nodes.min_nodes, nodes.max_nodes),
             template=template,
             labels={**nodes.labels, **({DEVICES_LABEL: "claims"} if self.fleet.claims else {})},
+            # new nodes: on running ones the other mechanism would give devices again that jobs have
+            id="Claims" if self.fleet.claims else "Resource",
             cluster_name=view.name,
             node_role=self.role.role_arn,
             subnets=[subnet],

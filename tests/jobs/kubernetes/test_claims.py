@@ -88,7 +88,7 @@ def test_no_member_of_an_array_is_in_a_queue_before_the_template() -> None:
     found = objects(of(part(4, array="0-2")), CLUSTER)
     assert len(found.jobs) == 3
     assert not any({names.QUEUE_LABEL, names.AFTER_LABEL} & job["metadata"]["labels"].keys() for job in found.jobs)
-    assert template(found)["metadata"]["name"] == "run-t"
+    assert template(found)["metadata"]["name"] == "run-t-4"
 
 
 def test_those_of_a_plugin_group_are_as_before() -> None:
@@ -104,30 +104,29 @@ def test_those_of_a_plugin_group_are_as_before() -> None:
 @pytest.mark.parametrize(
     ("job", "count", "group", "lnc"),
     [
-        (script(nodes=2), 16, 16, None),
+        (script(nodes=2), 16, 16, 2),
         (script(nodes=2, lnc=1), 16, 16, 1),
-        (part(1), 1, None, None),
-        (part(4), 4, 4, None),
+        (part(1), 1, None, 2),
+        (part(4), 4, 4, 2),
         (part(8, lnc=2), 8, 8, 2),
     ],
 )
-def test_a_claim_has_the_count_its_group_and_the_jobs_lnc(
-    job: AnyJob, count: int, group: int | None, lnc: int | None
-) -> None:
+def test_a_claim_has_the_count_its_group_and_the_jobs_lnc(job: AnyJob, count: int, group: int | None, lnc: int) -> None:
+    """Where the type has a choice, the job always names its LNC."""
     found = claim(objects(of(job), CLUSTER))
     exactly = {"deviceClassName": "neuron.aws.com", "allocationMode": "ExactCount", "count": count}
     assert found["requests"] == [{"name": "neuron", "exactly": exactly}]
     match = [{"requests": ["neuron"], "matchAttribute": f"resource.aws.com/devicegroup{group}_id"}] if group else None
     assert found.get("constraints") == match
     sizes = [one["opaque"]["parameters"]["logicalNeuronCore"] for one in found.get("config", [])]
-    assert sizes == ([lnc] if lnc else [])
+    assert sizes == [lnc]
 
 
 def test_types_without_documented_groups_or_a_choice_of_lnc_claim_a_count_alone() -> None:
     """The driver refuses any LNC on Trn1, and publishes groups of nodes with EFA alone."""
-    for one, lnc in ((fleet(claims=True), 1), (fleet(TRN2, claims=True, efa=0), None)):
+    for one, lnc, more in ((fleet(claims=True), 1, set()), (fleet(TRN2, claims=True, efa=0), None, {"config"})):
         found = claim(objects(of(script(nodes=1, lnc=lnc), fleets=(one,)), CLUSTER))
-        assert found.keys() == {"requests"}
+        assert found.keys() == {"requests", *more}
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,17 @@ def state(backend: KubernetesBackend, id: str) -> str:
 def test_the_template_is_the_jobs_and_goes_with_it(backend: KubernetesBackend) -> None:
     sent = backend.submit(script(b"true", nodes=2), "whole")
     api = backend.api
-    job, template = api.get("JobSet", sent.id), api.get("ResourceClaimTemplate", sent.id)
+    job, template = api.get("JobSet", sent.id), api.get("ResourceClaimTemplate", f"{sent.id}-16")
     [owner] = template["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("JobSet", job["metadata"]["uid"])
     assert backend.submit(script(b"true", nodes=2), "whole").existing
     assert until(lambda: state(backend, sent.id) == "COMPLETED", 120), backend.status(sent.id)
     api.delete("JobSet", sent.id)
     assert not backend.submit(script(b"true", nodes=2), "whole").existing, "at once: what is left of it goes first"
-    [owner] = api.get("ResourceClaimTemplate", sent.id)["metadata"]["ownerReferences"]
+    [owner] = api.get("ResourceClaimTemplate", f"{sent.id}-16")["metadata"]["ownerReferences"]
     assert owner["uid"] == api.get("JobSet", sent.id)["metadata"]["uid"] != job["metadata"]["uid"]
     api.delete("JobSet", sent.id)
-    assert until(lambda: api.find("ResourceClaimTemplate", sent.id) is None, 60)
+    assert until(lambda: api.find("ResourceClaimTemplate", f"{sent.id}-16") is None, 60)
     assert until(lambda: not api.list("ResourceClaim"), 60)
 
 
@@ -105,7 +105,7 @@ def test_members_of_an_array_share_a_template_that_is_there_before_they_are_in_a
     backend: KubernetesBackend,
 ) -> None:
     sent = backend.submit(script(b"true", nodes=1, queue="debug", devices=4, array="0-2", name="some"), "a")
-    template = backend.api.get("ResourceClaimTemplate", sent.id)
+    template = backend.api.get("ResourceClaimTemplate", f"{sent.id}-4")
     members = backend.api.list("JobSet", labels=f"trainium-cdk/array={sent.id}")
     uids = {member["metadata"]["uid"] for member in members}
     assert len(uids) == 3

@@ -212,9 +212,14 @@ class _Made:
         made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}
         return made
 
+    @property
+    def claims_name(self) -> str:
+        """The name of the template of its claims. It has their count, as the policy wants it: a template made again by another person has the same."""
+        return f"{self.name}-{self.fitted.fleet.devices}"
+
     def claims(self) -> Object:
         """Return the template of the claims of its pods. Each start of a pod has a new claim."""
-        made = _thing("resource.k8s.io/v1", "ResourceClaimTemplate", self.name, self.cluster, self.labels)
+        made = _thing("resource.k8s.io/v1", "ResourceClaimTemplate", self.claims_name, self.cluster, self.labels)
         return {**made, "spec": {"spec": pods.claim(self.fitted.fleet)}}
 
     def network_policy(self) -> Object:
@@ -353,7 +358,7 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
         env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
     where = pods.on_trainium(fleet)
     if fleet.claims:
-        where["resourceClaims"] = [{"name": pods.CLAIM, "resourceClaimTemplateName": given.name}]
+        where["resourceClaims"] = [{"name": pods.CLAIM, "resourceClaimTemplateName": given.claims_name}]
     needs = pods.Resources(wanted, wanted, [pods.CLAIM] if fleet.claims else ())
     containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
     containers[-1]["readinessProbe"] = dict(_PROBE)

@@ -101,8 +101,10 @@ def claim(fleet: Fleet) -> Object:
     # nodes without EFA have no attribute of a group. a part has no EFA, but its node has
     if fleet.instance_type in known.parts and fleet.devices > 1 and (fleet.efa or fleet.share):
         made["constraints"] = [{"requests": [CLAIM], "matchAttribute": known.group.format(count=fleet.devices)}]
-    if fleet.lnc and kind and len(kind.lnc) > 1:  # the driver refuses any where there is no choice
-        lnc = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": fleet.lnc}
+    # the driver refuses it where there is no choice. elsewhere a device may keep that of the job before
+    if kind and len(kind.lnc) > 1:
+        cores = fleet.lnc or kind.default_lnc
+        lnc = {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": cores}
         made["config"] = [{"requests": [CLAIM], "opaque": {"driver": known.device_class, "parameters": lnc}}]
     return {"devices": made}
 
