@@ -39,7 +39,7 @@ class Updates(Fact):
     holds: dict[str, str]
     """Resource type -> what is lost when such a resource is deleted."""
     interrupts: dict[str, dict[str, tuple[str, str]]]
-    """Resource type -> property, or one of a property with a dot between them -> (how its change affects running work, what to do)."""
+    """Resource type -> property -> (how its change affects running work, what to do)."""
     fixed: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> property, or one of a property with a dot between them, that cannot change -> (what it means, what to do)."""
     names: dict[str, str]

@@ -232,8 +232,7 @@ def _meaning(
         return ("interrupts", *words)
     if lost := updates().empties.get(pair.type):
         return ("loses", *lost)
-    disturbed = updates().interrupts.get(pair.type, {})
-    if words := disturbed.get(path[0]) or disturbed.get(".".join(path)):
+    if words := updates().interrupts.get(pair.type, {}).get(path[0]):
         return ("interrupts", *words)
     return "safe", "it is changed in place", ""
 
