@@ -19,7 +19,7 @@ from trainium_cdk.outputs.eks import DEVICES_LABEL
 pytestmark = pytest.mark.sweep
 
 PARTS = settings.parse("eks: {observability: {}}\nstorage: {efs: {}, fsx: {}}").eks_parts
-BEFORE = Resources.exactly({"cpu": "1", "memory": "2Gi"})
+BEFORE = Resources(*[{"cpu": "1", "memory": "2Gi"}] * 2)
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,16 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, claims
-from sandbox.kubernetes.api import Object
+from sandbox.kubernetes.api import Object, path_of
 from tests.eks.conftest import client_of, started
-from tests.eks.scenes import NEURON, Scene, job, jobset, pod, thing
+from tests.eks.scenes import NAMESPACE, NEURON, Scene, job, jobset, pod, thing
 from tests.eks.test_without_pods import client, listed
 from tests.support import until
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue
 from trainium_cdk.eks.installation import Installation
 
-NAME, TRAINER = "forms", "trainer.kubeflow.org/v1alpha1"
+NAME, TRAINER, JOBSET = "forms", "trainer.kubeflow.org/v1alpha1", "jobset.x-k8s.io/v1alpha2"
 GROUP = {"instance_type": "trn1.32xlarge", "max_nodes": 1}
 FILE = {"node_groups": [{**GROUP, "name": "plugin"}, {**GROUP, "name": "claims", "devices": "claims"}]}
 INSTALLED = Installation.of(settings.validate({"eks": FILE}))
@@ -50,6 +50,13 @@ def scene(kubernetes: LocalKubernetes, local_aws: LocalAws, session: boto3.Sessi
     found = made[group]
     found.settings = dataclasses.replace(found.settings, groups=both)
     yield found
+    for api, kind in (
+        (TRAINER, "TrainJob"),
+        (JOBSET, "JobSet"),
+    ):  # with Foreground a TrainJob stays for minutes
+        every = path_of(api, kind, namespace=NAMESPACE)
+        for each in found.api.get(every)["items"]:
+            found.api.delete(f"{every}/{each['metadata']['name']}", propagationPolicy="Background")
     for one in (found, *(other for name, other in made.items() if name != group)):
         one.close()
 
