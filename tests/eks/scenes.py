@@ -326,9 +326,8 @@ class Scene:
         for path in self._made:
             self.api.delete(path, propagationPolicy="Foreground")
         everything = path_of(KUEUE, "Workload", namespace=NAMESPACE)
-        # the garbage collector takes half a minute to see a kind that was installed later, as TrainJob
-        assert until(lambda: not self.api.get(PODS)["items"] and not self.api.get(everything)["items"], 120)
-        assert until(lambda: not any(map(self._exists, self._made)), 120)  # the next scene gives the same names
+        assert until(lambda: not self.api.get(PODS)["items"] and not self.api.get(everything)["items"])
+        assert until(lambda: not any(map(self._exists, self._made)))  # the next scene gives the same names
         self.eks.delete_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)
         eks.sync_nodes(self.kubernetes, self.aws.client)
 
