@@ -291,8 +291,8 @@ class LocalKubernetes:
 
     def upgrade_kueue(self, before: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
         """Give Kueue another configuration, as Helm's upgrade does. Returns whether its pod started again, without which Kueue keeps the one before."""
-        releases = [kueue.releases(one)[-1] for one in (before, configuration)]
-        if again := kueue.upgrade(self.api(), *releases, self._places):
+        old, new = (kueue.releases(one)[-1] for one in (before, configuration))
+        if again := kueue.upgrade(self.api(), old, new, self._places):
             processes.stop_all([self.processes["kueue"]])
             processes.reap([self._children.pop("kueue")])
             self._daemon("kueue", *again)
