@@ -196,6 +196,15 @@ class Api:
         body = {"metadata": metadata, "status": status}
         self.call("PATCH", f"{path}/status", body, kind="application/merge-patch+json")
 
+    def exists(self, path: str) -> bool:
+        try:
+            self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
     def delete(self, path: str, **options: Any) -> None:
         """Delete; an object that does not exist is not an error."""
         try:

@@ -59,9 +59,8 @@ def _object(pod: Pod) -> Object:
     if pod.nodes == "efa":
         types = [kind.name for kind in Catalog.load().instances.values() if kind.efa_interfaces]
         rules = [{"key": _TYPE, "operator": "In", "values": types}]
-    elif pod.nodes == "claims" or pod.name == _PLUGIN:
-        operator = "In" if pod.nodes == "claims" else "NotIn"
-        rules = [{"key": DEVICES_LABEL, "operator": operator, "values": ["claims"]}]
+    elif pod.name == _PLUGIN:
+        rules = [{"key": DEVICES_LABEL, "operator": "NotIn", "values": ["claims"]}]
     if rules:
         required = {"nodeSelectorTerms": [{"matchExpressions": rules}]}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

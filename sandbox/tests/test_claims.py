@@ -13,6 +13,7 @@ import pytest
 from sandbox.kubernetes import LocalKubernetes, build, claims, nodes, pod_spec, schemas
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.claims import API, Given
+from sandbox.kubernetes.kueue import of_both_forms
 from sandbox.kubernetes.kwok_config import RUN_LABEL
 from sandbox.testing import completed, need_kubernetes, until
 from trainium_cdk import settings
@@ -26,7 +27,6 @@ NS, DEVICE = "training", "aws.amazon.com/neuron"
 KNOWN = Catalog.load()
 TRN1, TRN2 = KNOWN.instance("trn1.32xlarge"), KNOWN.instance("trn2.48xlarge")
 ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "instance_type": TRN2.name, "max_nodes": 2}]}})
-MAPPED = {"resources": {"deviceClassMappings": [{"name": DEVICE, "deviceClassNames": [claims.DRIVER]}]}}
 LABELS = {DEVICES_LABEL: "claims", ROLE_LABEL: "training"}
 JOBSET = "jobset.x-k8s.io/v1alpha2"
 MERGE = "application/merge-patch+json"
@@ -165,7 +165,7 @@ def install_chart(cluster: LocalKubernetes) -> None:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Claims]:
     need_kubernetes()
-    folder, configuration = tmp_path_factory.mktemp("claims"), {**kueue.configuration(), **MAPPED}
+    folder, configuration = tmp_path_factory.mktemp("claims"), of_both_forms()
     wanted = Installation.of(ENV)
     with LocalKubernetes.start(folder, run_jobs=True, kueue_configuration=configuration) as cluster:
         install_chart(cluster)

@@ -19,7 +19,8 @@ from trainium_cdk.outputs.eks import DEVICES_LABEL
 pytestmark = pytest.mark.sweep
 
 PARTS = settings.parse("eks: {observability: {}}\nstorage: {efs: {}, fsx: {}}").eks_parts
-BEFORE = Resources(*[{"cpu": "1", "memory": "2Gi"}] * 2)
+AMOUNTS = {"cpu": "1", "memory": "2Gi"}
+BEFORE = Resources(AMOUNTS, AMOUNTS)
 
 
 @pytest.fixture(scope="module")

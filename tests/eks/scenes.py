@@ -17,7 +17,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
-from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from sandbox.kubernetes.api import Api, Object, path_of
 from tests.support import until
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
@@ -311,15 +311,6 @@ class Scene:
         ]
         return list(self.aws.client("ec2").describe_capacity_reservations(Filters=filters)["CapacityReservations"])
 
-    def _exists(self, path: str) -> bool:
-        try:
-            self.api.get(path)
-        except ApiError as e:
-            if e.status == 404:
-                return False
-            raise
-        return True
-
     def close(self) -> None:
         for name in ("capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
             self.file(name, None)
@@ -327,7 +318,7 @@ class Scene:
             self.api.delete(path, propagationPolicy="Foreground")
         everything = path_of(KUEUE, "Workload", namespace=NAMESPACE)
         assert until(lambda: not self.api.get(PODS)["items"] and not self.api.get(everything)["items"])
-        assert until(lambda: not any(map(self._exists, self._made)))  # the next scene gives the same names
+        assert until(lambda: not any(map(self.api.exists, self._made)))  # the next scene gives the same names
         self.eks.delete_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)
         eks.sync_nodes(self.kubernetes, self.aws.client)
 

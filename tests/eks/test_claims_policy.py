@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import LocalKubernetes
-from sandbox.kubernetes.api import Api, ApiError, path_of
+from sandbox.kubernetes.api import Api, path_of
 from sandbox.paths import HOME
 from tests.jobs.kubernetes.conftest import apply
 from tests.support import need_kubernetes, until
@@ -172,7 +172,7 @@ def test_a_template_with_an_owner_stays_as_kueue_counted_it(api: Api, as_member:
         assert "cannot patch" in as_member(EDITORS, "patch", TEMPLATES, name, "--type=merge", "-p", remove).stderr
     assert as_member(EDITORS, "delete", TEMPLATES, "free-1").returncode == 0
     api.delete(path_of("v1", "ConfigMap", "job", "training"))
-    assert until(lambda: _gone(api, f"{CLAIMS}templates/owned-1"))
+    assert until(lambda: not api.exists(f"{CLAIMS}templates/owned-1"))
 
 
 def test_who_reads_claims(api: Api, as_member: Person) -> None:
@@ -224,11 +224,3 @@ def test_a_job_of_claims_has_its_quota_and_asks_for_its_nodes(api: Api, as_membe
     [usage] = [part["resourceUsage"] for part in workload["status"]["admission"]["podSetAssignments"]]
     assert usage["aws.amazon.com/neuron"] == "32"
     assert not [c for c in workload["status"]["conditions"] if c["type"] == "Admitted" and c["status"] == "True"]
-
-
-def _gone(api: Api, path: str) -> bool:
-    try:
-        api.get(path)
-    except ApiError as error:
-        return error.status == 404
-    return False

@@ -13,12 +13,13 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, claims
 from sandbox.kubernetes.api import Object, path_of
+from sandbox.kubernetes.kueue import of_both_forms
 from tests.eks.conftest import client_of, started
-from tests.eks.scenes import NAMESPACE, NEURON, Scene, job, jobset, pod, thing
+from tests.eks.scenes import NAMESPACE, Scene, job, jobset, pod, thing
+from tests.eks.test_queues import whole_node
 from tests.eks.test_without_pods import client, listed
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue
 from trainium_cdk.eks.installation import Installation
 
 NAME, TRAINER, JOBSET = "forms", "trainer.kubeflow.org/v1alpha1", "jobset.x-k8s.io/v1alpha2"
@@ -30,7 +31,7 @@ WHY = "no node group has nodes with the labels and resources of these pods"
 
 @pytest.fixture(scope="module")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
-    how: dict[str, Any] = {"trainer": True, "kueue_configuration": kueue.configuration({NEURON: claims.DRIVER})}
+    how: dict[str, Any] = {"trainer": True, "kueue_configuration": of_both_forms()}
     with started(tmp_path_factory.mktemp("forms"), local_aws, NAME, INSTALLED, **how) as running:
         claims.install(running.api())
         yield running
@@ -73,9 +74,7 @@ def pods_of(form: str) -> Object:
 def submit(scene: Scene, kind: str, form: str) -> str:
     """Returns its name."""
     name, template = f"{kind}-of-{form}".lower(), pods_of(form)
-    request = {"deviceClassName": claims.DRIVER, "allocationMode": "ExactCount", "count": 16}
-    devices = {"requests": [{"name": "neuron", "exactly": request}]}
-    scene.create(thing(claims.API, "ResourceClaimTemplate", "whole-node", spec={"spec": {"devices": devices}}))
+    scene.create(whole_node(NAMESPACE))
     if kind == "JobSet":
         scene.create(jobset(name, {"train": job(1, template)}, queue=scene.queue))
         return name

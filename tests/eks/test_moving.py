@@ -14,8 +14,9 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, claims
 from sandbox.kubernetes.api import path_of
+from sandbox.kubernetes.kueue import of_both_forms
 from tests.eks.conftest import client_of, started
-from tests.eks.scenes import NEURON, Scene
+from tests.eks.scenes import Scene
 from tests.eks.test_leaving import Cluster, names_of
 from tests.eks.test_scenes_of_claims import devices_of, submit
 from tests.support import until
@@ -84,7 +85,7 @@ def test_a_group_moves_while_its_job_runs(
     old.submit("waits", 1)
     first = lives(old, "first")
 
-    mapped = kueue.configuration({NEURON: claims.DRIVER})
+    mapped = of_both_forms()
     assert kubernetes.upgrade_kueue(kueue.configuration(), mapped), "it reads its configuration only when it starts"
     assert not kubernetes.upgrade_kueue(mapped, mapped)
     claims.install(kubernetes.api())

@@ -12,8 +12,9 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, claims
 from sandbox.kubernetes.api import Object, path_of
+from sandbox.kubernetes.kueue import of_both_forms
 from tests.eks.conftest import Open, client_of, started
-from tests.eks.scenes import EFA, LIMITS, NAMESPACE, NEURON, QUEUE, SLACK, Scene, job, jobset, next_second, pod, thing
+from tests.eks.scenes import EFA, LIMITS, NAMESPACE, QUEUE, SLACK, Scene, job, jobset, next_second, pod, thing
 from tests.support import until
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue
@@ -33,7 +34,7 @@ def environment(maximum: int, *, share: bool = False) -> Environment:
 @pytest.fixture(scope="module")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
     wanted = Installation.of(environment(4))
-    configuration = kueue.configuration({NEURON: claims.DRIVER})
+    configuration = of_both_forms()
     folder = tmp_path_factory.mktemp("claims")
     with started(folder, local_aws, NAME, wanted, kueue_configuration=configuration) as running:
         claims.install(running.api())

@@ -113,9 +113,8 @@ def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
     network, mirror = env.network, env.eks.mirror
     if network.reaches_internet:
         return
-    charts = [
-        name for name in env.eks_charts if name not in mirror.charts and name != "neuron-claims"
-    ]  # it is `neuron`
+    unmirrored = env.eks_charts.keys() - mirror.charts.keys() - {"neuron-claims"}  # which is the chart `neuron`
+    charts = [name for name in env.eks_charts if name in unmirrored]
     images = [image for chart in env.eks_charts.values() for image in chart.images.values()]
     images += [env.catalog.eks.shell_image]
     hosts = sorted({image.partition("/")[0] for image in images if mirror.image(image) == image})

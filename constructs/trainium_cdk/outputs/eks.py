@@ -238,12 +238,14 @@ def claim_of_folder(claim: str) -> str:
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
-    default = env.eks.plugins.devices
-    return tuple(fleet_of(env.catalog.instance(group.instance_type), group, default) for group in env.eks.node_groups)
+    return tuple(
+        fleet_of(env.catalog.instance(group.instance_type), group, claims=env.eks.claims(group))
+        for group in env.eks.node_groups
+    )
 
 
-def fleet_of(kind: "InstanceType", nodes: "NodeGroup", devices: str = "plugin") -> Fleet:
-    """The fleet of a node group, whose instance type is `kind`. `devices`: how pods get its devices, if it does not say so itself."""
+def fleet_of(kind: "InstanceType", nodes: "NodeGroup", *, claims: bool | None = None) -> Fleet:
+    """The fleet of a node group, whose instance type is `kind`. `claims`: whether pods claim its devices; None: as the group itself says."""
     return Fleet(
         queue=nodes.name,
         resource=nodes.name,
@@ -257,6 +259,6 @@ def fleet_of(kind: "InstanceType", nodes: "NodeGroup", devices: str = "plugin") 
         ultraserver=kind.ultraserver or 0,
         capacity_type=nodes.capacity_type,
         reservation=block_of(nodes.capacity_type, nodes.reservation),
-        claims=(nodes.devices or devices) == "claims",
+        claims=nodes.devices == "claims" if claims is None else claims,
         share=nodes.share,
     )

@@ -10,11 +10,11 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import available, claims
 from sandbox.kubernetes.api import path_of
+from sandbox.kubernetes.kueue import of_both_forms
 from tests.jobs.kubernetes.conftest import Running, script, serving, text
 from tests.support import need, until
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render, status
 from trainium_cdk.jobs.kubernetes.objects import Object, objects
 from trainium_cdk.operations.why_kubernetes import in_cluster
 
@@ -33,22 +33,12 @@ WAITS = b"until [ -e /efs/%s ]; do sleep 0.1; done\n"
 def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[Running]:
     """Two nodes for whole jobs, and one that jobs share."""
     need(available() is None, str(available()))
-    configuration = kueue.configuration({DEVICE: claims.DRIVER})
+    configuration = of_both_forms()
     folder = tmp_path_factory.mktemp("claims")
     with serving(folder, local_aws, "claims-test", settings.parse(FILE), kueue_configuration=configuration) as made:
         claims.install(made.kubernetes.api())
         image = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"  # AWS has none of TorchNeuron, the default on Trn2
         yield made._replace(cluster=made.cluster.model_copy(update={"image": image}))
-
-
-@pytest.fixture
-def backend(running: Running) -> Iterator[KubernetesBackend]:
-    made = KubernetesBackend(running.cluster, lambda: kubernetes_api(running.cluster))
-    yield made
-    for job in made.list():
-        if not job.done:
-            made.cancel(job.id)
-    made.api.close()
 
 
 def part(go: str, name: str, devices: int, **fields: Any) -> Any:

@@ -118,10 +118,9 @@ def objects(rendered: Plan, cluster: EksCluster, runner: Pyz | None = None) -> O
     parts = (made.secret(), made.network_policy(), made.guard(), *claims, *prepare)
     release = made.release()
     first, *others = made.jobsets()
-    for one in (
-        () if claims else others
-    ):  # their template cannot get more owners later, so that it comes after all of them
-        one["metadata"]["labels"] |= release
+    if not claims:  # their template cannot get more owners later, so that it comes after all of them
+        for one in others:
+            one["metadata"]["labels"] |= release
     jobs = (first, *others)
     text = json.dumps([jobs, parts, release], sort_keys=True).replace(made.runner, "")
     digest = hashlib.sha256(text.encode()).hexdigest()

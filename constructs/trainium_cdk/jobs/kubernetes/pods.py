@@ -83,9 +83,8 @@ def devices(fleet: Fleet) -> dict[str, str]:
     except UnknownCatalogEntry:  # described only in an environment file
         return {**wanted, "cpu": "4", "memory": "16Gi"}
     # huge pages are not counted as memory. a node that is shared has them, too, though a part does not use them
-    memory = kind.memory_gib * 9 // 10 - (
-        10 if fleet.efa or fleet.share else 1 if fleet.claims else 0
-    )  # 1: the driver's
+    kept = 10 if fleet.efa or fleet.share else 1 if fleet.claims else 0  # 1: the driver's
+    memory = kind.memory_gib * 9 // 10 - kept
     cpu = kind.vcpus - max(2, kind.vcpus // 16)
     own, every = (fleet.devices, kind.neuron_devices) if fleet.share else (1, 1)
     return {**wanted, "cpu": str(cpu * own // every), "memory": f"{memory * own // every}Gi"}
