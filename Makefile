@@ -40,7 +40,7 @@ test: setup  ## tables, templates, and each verb on a real Slurm (CI=true: nothi
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system slurm; else $(BIN)/python -m sandbox.slurm_packages --optional; fi
 	$(call run_tests,test,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
 
-scenes: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/tensorboard/.done .venvs/sbom/.done .venvs/dist/.done  ## the same verbs on a real Kubernetes API and on PCS, deployments, clean roots, attacks, packaging; types
+scenes: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/tensorboard/.done .venvs/jax/.done .venvs/sbom/.done .venvs/dist/.done  ## the same verbs on a real Kubernetes API and on PCS, deployments, clean roots, attacks, packaging; types
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi

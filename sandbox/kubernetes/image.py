@@ -20,7 +20,7 @@ _PLACE = Path("/image")
 _STATE = Path("/state")
 """What the programs of all containers know of each other."""
 _PYTHON = """#!/bin/sh
-export PYTHONPATH={place}/training:{place}/training/modules
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{place}/training:{place}/training/modules"
 if [ "${{1:-}} ${{2:-}}" != '-m venv' ]; then exec {python} "$@"; fi # it may be a container's first process
 {python} "$@" || exit
 # adds pip and torch to new virtual environments; in the real image they are system packages

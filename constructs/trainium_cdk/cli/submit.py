@@ -394,8 +394,9 @@ def _processes(plan: Plan) -> str:
     if started < nodes:
         return "1 process, on the first node"
     cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
-    several = plan.fleet.cores > 1 and getattr(plan.job, "filename", "").endswith(".py")
-    return f"1 process on each node{cores}" + (f"; --launcher torchrun starts {plan.fleet.cores}" if several else "")
+    several = plan.fleet.cores > 1 and not plan.job.spmd and getattr(plan.job, "filename", "").endswith(".py")
+    launcher = "jax uses all of them" if plan.framework == "jax" else f"torchrun starts {plan.fleet.cores}"
+    return f"1 process on each node{cores}" + (f"; --launcher {launcher}" if several else "")
 
 
 def _check_arguments(ctx: typer.Context, args: Sequence[str], content: bytes, *, yes: bool) -> None:

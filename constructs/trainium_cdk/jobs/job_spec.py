@@ -130,7 +130,7 @@ def _stage(plan: Plan, name: str, variables: Mapping[str, str]) -> StageSpec:
         program = replace(program, words=(COMPILER, *program.words))
         return StageSpec(name, job.nodes, program, job.processes_per_node)
     limit = seconds(job.time_limit) if job.time_limit else None
-    return StageSpec(name, job.nodes, program, job.processes_per_node, limit, job.RESTARTS, job.starts_once)
+    return StageSpec(name, job.nodes, program, job.processes_per_node, limit, job.RESTARTS, job.starts_once, job.spmd)
 
 
 def _environment(plan: Plan) -> NodeEnvironment:

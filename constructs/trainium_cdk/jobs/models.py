@@ -342,6 +342,11 @@ class Job(BaseModel):
         """True if the training starts once, in Slurm's batch script (`runner.spec.StageSpec`)."""
         return False
 
+    @property
+    def spmd(self) -> bool:
+        """True if one process uses several NeuronCores (`runner.spec.StageSpec`)."""
+        return False
+
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
         """Return the values that another job must share to start from its checkpoints, by the names of options, or `workers`."""
         return {}
@@ -417,7 +422,7 @@ class Plan:
 
     @property
     def framework(self) -> str:
-        """The framework of its workers: torch-xla, torch-native, or none if neither the job nor the cluster sets one."""
+        """The framework of its workers: torch-xla, torch-native, jax, or none if neither the job nor the cluster sets one."""
         known = self.job.FRAMEWORKS
         return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
 
@@ -447,7 +452,7 @@ class Plan:
     def ranks_per_node(self) -> int:
         """Processes of a node that have a rank."""
         several = self.job.processes_per_node
-        return several if several > 1 else self.fleet.cores
+        return several if several > 1 or self.job.spmd else self.fleet.cores
 
     @property
     def started(self) -> int:

@@ -92,6 +92,7 @@ class StageSpec:
         seconds: time limit; None: the scheduler's.
         again: whether a failure of the program itself may be tried again, as it resumes from a checkpoint.
         batch: whether Slurm's batch script starts the program, once, on the first node. `processes` is then srun's default in the program.
+        spmd: whether one copy of the program uses several NeuronCores, so that each copy has a rank, also the only one of a node (JAX).
     """
 
     name: str
@@ -101,6 +102,16 @@ class StageSpec:
     seconds: Optional[int] = None
     again: bool = False
     batch: bool = False
+    spmd: bool = False
+
+    @property
+    def has_ranks(self) -> bool:
+        """True if each copy of the program that is started has a rank."""
+        return (self.processes > 1 or self.spmd) and not self.batch
+
+    def ranks(self, cores: int) -> int:
+        """Return the number of ranks of a node with so many NeuronCores."""
+        return self.processes if self.processes > 1 or self.spmd else max(1, cores)
 
     @property
     def spreads(self) -> bool:
@@ -154,7 +165,7 @@ class NodeEnvironment:
         venv_required: refused without it.
         packages: whether `prepare` makes an environment of the job's own on top of it.
         cores: NeuronCores of a node.
-        framework: torch-xla, torch-native or none: it decides the variables of the compile cache.
+        framework: torch-xla, torch-native, jax or none: it decides the variables of the compile cache.
         cache: name of the compile cache.
         compiled: address in S3 that it has in common with other clusters; empty: none.
         rules: of driver and runtime.

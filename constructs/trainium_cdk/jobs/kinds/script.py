@@ -1,4 +1,4 @@
-"""A user's script, for PyTorch/XLA and for TorchNeuron."""
+"""A user's script, for PyTorch/XLA, TorchNeuron and JAX."""
 
 import codecs
 import os
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError, RequirementError, fix_of_path
-from trainium_cdk.jobs import fetching, own_packages, siblings, sweep, words
+from trainium_cdk.jobs import fetching, own_packages, sent, siblings, sweep, words
 from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
@@ -25,6 +25,8 @@ from trainium_cdk.runner.spec import PrepareStep, Program, Word, Words
 from trainium_cdk.text import Text
 
 _PYTHONS = ("python", "python3")
+_JAX = "jax_process.py"
+"""In `jobs.sent`."""
 _INTERPRETERS = (*_PYTHONS, "bash", "sh")
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
 _OPTIONS = {
@@ -105,15 +107,17 @@ class Script(Job):
     )
     """Or a list of lines. A `requirements.Requirements`; None: it adds no packages."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
-    launcher: Literal["none", "torchrun", "accelerate", "batch"] = Field(
+    launcher: Literal["none", "torchrun", "accelerate", "jax", "batch"] = Field(
         default="none",
         description="Start a Python script for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
-        "must be installed. none: the script is started on each node as it is, and starts its processes itself. batch (Slurm): it is "
+        "must be installed. jax: start it once on each node, as one process of JAX with all NeuronCores of the node (with tasks_per_node: a "
+        "share of them). none: the script is started on each node as it is, and starts its processes itself. batch (Slurm): it is "
         "started once, on the first node, as sbatch does, and may call srun.",
     )
-    framework: Literal["torch-xla", "torch-native"] | None = Field(
+    framework: Literal["torch-xla", "torch-native", "jax"] | None = Field(
         default=None,
-        description="torch-xla or torch-native (TorchNeuron). It decides which variables set the compile cache. Default: the cluster's.",
+        description="torch-xla, torch-native (TorchNeuron) or jax. It decides which variables set the compile cache. Default: the cluster's; with "
+        "launcher jax: jax.",
     )
     precompile: bool = Field(
         default=False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only)."
@@ -207,6 +211,11 @@ class Script(Job):
     def _members(cls, given: dict[str, Any]) -> dict[str, Any]:
         return sweep.as_array(given) if given.get("sweep") is not None else given
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_jax(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {**given, "framework": given.get("framework") or "jax"} if given.get("launcher") == "jax" else given
+
     @model_validator(mode="after")
     def _swept(self) -> Self:
         if self.sweep:
@@ -222,6 +231,9 @@ class Script(Job):
         if self.launcher == "batch" and self.precompile:
             raise wrong("precompile runs a script on each node, but launcher is batch. Remove --precompile")
         python = self.filename.endswith(".py") or self.command in _PYTHONS
+        if self.launcher == "jax" and (not python or self.precompile):
+            what = "precompile" if python else f"{self.command or self.filename}, which is not Python"
+            raise wrong(f"launcher is jax, which cannot start {what}. Remove --launcher, or change that")
         if self.launcher in ("torchrun", "accelerate") and (not python or self.tasks_per_node > 1):
             not_python = (
                 f"the command {self.command} is not python" if self.command else f"{self.filename} is not a .py file"
@@ -262,6 +274,11 @@ class Script(Job):
     def _modules(self) -> dict[str, str]:
         """The modules that its program starts, and that its packages must include; what to do about each that it does not."""
         needed = {}
+        if self.launcher == "jax":
+            needed["jax"] = (
+                "Deploy with `bootstrap: {framework: jax}`; on Kubernetes, give an image with JAX (trn image build jax). Or name it in a "
+                "requirements file (--requirements)"
+            )
         if self.launcher == "accelerate":
             needed["accelerate"] = "Name it in a requirements file (--requirements), or use --launcher torchrun"
         top = _module_of((self.command, *self.args)).partition(".")[0]
@@ -315,16 +332,23 @@ class Script(Job):
     def starts_once(self) -> bool:
         return self.launcher == "batch"
 
+    @property
+    def spmd(self) -> bool:
+        return self.launcher == "jax"
+
     def files(self, plan: Plan) -> Mapping[str, bytes]:
+        starter = {_JAX: sent.read(_JAX)} if self.launcher == "jax" else {}
         if self.workdir and self.workdir.commit and self.workdir.commit.diff:
-            return {"uncommitted.diff": self.workdir.commit.diff}
-        return {} if self.workdir or self.command else {self.filename: self.content}
+            return {"uncommitted.diff": self.workdir.commit.diff, **starter}
+        return starter if self.workdir or self.command else {self.filename: self.content, **starter}
 
     def program(self, plan: Plan) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
         if self.launcher == "torchrun" or self.launcher == "accelerate":
             started = words.launch(*(() if self.command else (file,)), by=self.launcher)
+        elif self.launcher == "jax":
+            started = ("python3", (words.FILES, f"/{_JAX}"), *(() if self.command else (file,)))
         elif self.command:
             started = (self.command,)
         elif self.content.startswith(b"#!") and self._executable:

@@ -111,7 +111,7 @@ def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
     except SpecError as e:
         raise Refused(f"the record of {job.id}, job.json, is damaged: {e}. Give the node instead of the rank") from None
     last = made.stages[-1] if made.stages else StageSpec("train")
-    each = last.processes if last.processes > 1 else max(1, made.environment.cores)
+    each = last.ranks(made.environment.cores)
     if not 0 <= rank < job.nodes * each:
         raise Refused(f"{job.id} has ranks 0 to {job.nodes * each - 1}, not {rank}. Choose one of them")
     return rank // each

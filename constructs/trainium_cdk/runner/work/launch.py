@@ -88,7 +88,7 @@ def launch(
 
 def copies_here(node: StageNode, stage: StageSpec) -> dict[int, dict[str, str]]:
     """All copies of a node that this process starts, with the variables of their ranks."""
-    if stage.processes == 1:
+    if not stage.has_ranks:
         return {0: {}}
     return {local: ranks(node, local, stage.processes) for local in range(stage.processes)}
 

@@ -156,9 +156,9 @@ def _record(node: StageNode, stage: StageSpec, ended: Ended, task: int) -> int:
 
 
 def _ranks(stage: StageSpec) -> dict[str, str]:
-    """Return the ranks of one of several processes of a node, as srun has numbered it."""
+    """Return the ranks of a process, as srun has numbered it; empty if it has none."""
     names = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
-    return {name: os.environ[of] for name, of in names.items()} if stage.processes > 1 and not stage.batch else {}
+    return {name: os.environ[of] for name, of in names.items()} if stage.has_ranks else {}
 
 
 def _reserve_port(output: Output) -> None:

@@ -15,7 +15,7 @@ from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
 
 PORT = "2022"
-_XLA_FLAGS, _NATIVE_CACHE = "NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR"
+_XLA_FLAGS, _NATIVE_CACHE, _JAX_CACHE = "NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,16 @@ def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str
 
 
 def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
-    """Set the variable by which a framework finds the compile cache. TorchNeuron gives NEURON_CC_FLAGS to the compiler, and has them in its keys."""
+    """Set the variables by which a framework finds the compile cache. TorchNeuron gives NEURON_CC_FLAGS to the compiler, and has them in its keys.
+
+    JAX also keeps its own cache, which the plug-in supports (release notes of jax-neuronx 0.1.2). Its first process writes it for all nodes.
+    """
     if framework == "torch-native":
         made[_NATIVE_CACHE] = made.get(_NATIVE_CACHE) or cache
     else:
         made[_XLA_FLAGS] = f"--cache_dir={cache} {made.get(_XLA_FLAGS, '')}".rstrip()
+    if framework == "jax":
+        made.setdefault(_JAX_CACHE, str(Path(cache).with_name("jax")))
 
 
 def _find_environment(node: StageNode, environment: NodeEnvironment) -> Path | None:

@@ -147,7 +147,7 @@ def end(node: StageNode, stage: StageSpec, ended: Ended, output: Output) -> int:
         return 0
     if ended.found and not ended.code:
         output.say("graphs failed to compile: see above, or submit without precompiling")
-    rank = node.number * stage.processes + ended.copy if stage.processes > 1 else None
+    rank = node.number * stage.processes + ended.copy if stage.has_ranks else None
     failure = failure_of(ended, node, stage, rank)
     record_failure(node, stage, failure)
     tell(failure, records.failure(node.job, stage.name, node.run))
@@ -209,7 +209,7 @@ def begin_line(node: StageNode, job: JobSpec, stage: StageSpec) -> str:
     env = os.environ
     ranks = ""
     if stage.name != "prepare":
-        each = stage.processes if stage.processes > 1 else max(1, job.environment.cores)
+        each = stage.ranks(job.environment.cores)
         ranks = f" node {node.number} of {node.nodes}, ranks {node.number * each} to {(node.number + 1) * each - 1},"
     where, now = env.get("TRN_NODE", "an unknown node"), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return f"{stage.name}:{ranks} on {where}, attempt {env.get('TRN_ATTEMPT', '0')}, {now}"
