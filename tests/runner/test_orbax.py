@@ -40,7 +40,7 @@ manager.close()
 
 
 def started(mode: str, folder: Path, steps: int = 0) -> subprocess.Popen[str]:
-    words = [PYTHON, "-c", PROGRAM, mode, folder, str(steps)]
+    words = [str(PYTHON), "-c", PROGRAM, mode, str(folder), str(steps)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
@@ -80,7 +80,7 @@ def test_which_are_complete(row: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "trn-checkpoints")
     found = list(checkpoints.complete(SCRIPT, tmp_path))
     assert {one.name for one in found} == set(row["complete"])
-    assert checkpoints.latest(SCRIPT, tmp_path) == (found or [None])[0]
+    assert checkpoints.latest(SCRIPT, tmp_path) == next(iter(found), None)
 
 
 @pytest.mark.parametrize("mode", ["ATOMIC_RENAME", "COMMIT_FILE"])
