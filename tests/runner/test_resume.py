@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +135,41 @@ def test_a_script_gets_all_and_each_member_of_an_array_its_own(cluster: Cluster)
         assert (copied / "latest").readlink() == Path("a/1.pt")
         (copied / "latest").write_text("two")
     assert content(source) == {"a/1.pt": b"one", "latest": b"one"}
+
+
+def test_a_job_that_still_writes(cluster: Cluster) -> None:
+    """It renames what it has finished, and deletes older ones: at such a moment the copy ends, and a second attempt begins again."""
+    source, over = cluster.folder("earlier-1"), threading.Event()
+    write(source / "job.json", '{"kind": "script"}')
+    write(source / "checkpoints/1/_METADATA")
+
+    def works() -> None:
+        while not over.is_set():
+            for number in range(300):
+                write(source / f"checkpoints/2/d/{number}")
+                write(source / f"checkpoints/3.orbax-checkpoint-tmp/d/{number}")
+            shutil.rmtree(source / "checkpoints/2")
+            shutil.rmtree(source / "checkpoints/3.orbax-checkpoint-tmp")
+
+    folder = cluster.write(checkpoints=going_on(SCRIPT, "earlier-1"))
+    with ThreadPoolExecutor() as pool:
+        pool.submit(works)
+        try:
+            for _ in range(50):
+                code, output = cluster.prepare(folder)
+                if code:
+                    break
+                assert not [*folder.rglob("3.*")]
+                shutil.rmtree(folder / "checkpoints")
+                (folder / "state/resumed").unlink()
+        finally:
+            over.set()
+    assert (code, output.splitlines()[-1]) == (
+        75,
+        "trn: earlier-1 was changed while it was copied. Submit the job again",
+    )
+    assert cluster.prepare(folder)[0] == 0
+    assert content(folder / "checkpoints") == {"1/_METADATA": b"content"}
 
 
 def test_of_a_member_of_an_array(cluster: Cluster) -> None:

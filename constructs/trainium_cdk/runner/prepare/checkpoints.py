@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,18 @@ from .making import remove, say
 
 DESCRIPTION = "trn-checkpoints"
 """A file next to checkpoints: what a job that continues from them must have in common with the one that wrote them."""
-LAST = ("COMPLETE", ".metadata", "trainer_state.json", "_CHECKPOINT_METADATA")
-"""The file that is written last into a checkpoint: by a user's own script, PyTorch's DCP, Hugging Face's Trainer, Orbax."""
-_TEMPORARY = ".orbax-checkpoint-tmp"
+LAST = {
+    "COMPLETE": b"",
+    ".metadata": b"",
+    "trainer_state.json": b"",
+    "_CHECKPOINT_METADATA": rb'"commit_timestamp_nsecs": *[0-9]',
+    "index": rb'^\[\["step", [0-9].*\]$',
+    "metadata.json": rb'^\{"step": [0-9]+, "timestamp": ".*\}$',
+}
+"""The file that says that a checkpoint is complete, and a pattern of its content then: of a user's own script, PyTorch's DCP, Hugging Face's Trainer,
+Orbax (which writes it first, and the time of its commit last), AXLearn, Levanter."""
+TEMPORARY = ".orbax-checkpoint-tmp"
+"""In the name of a folder that Orbax has not finished. It renames it then, but with its option COMMIT_FILE."""
 _SKEW = 2.0
 """Seconds by which the clocks of nodes may differ."""
 _END = b"PK\x05\x06"
@@ -46,7 +56,8 @@ def latest(rules: Checkpoints, folder: Path) -> Path | None:
     found = next(complete(rules, folder), None)
     if found or rules.pattern or not folder.is_dir():
         return found
-    entries = (one for one in folder.iterdir() if one.name != DESCRIPTION and not one.is_symlink())
+    names = (one for one in folder.iterdir() if one.name != DESCRIPTION and TEMPORARY not in one.name)
+    entries = (one for one in names if not one.is_symlink())
     return max(entries, key=lambda one: one.lstat().st_mtime, default=None)
 
 
@@ -114,12 +125,17 @@ def _of_script(folder: Path) -> list[Path]:
     )
     found = {}
     for one in entries:
-        last = next((one / name for name in LAST if (one / name).is_file()), None)
-        if last and _TEMPORARY not in one.name and not one.is_symlink() and not _is_overwritten(one, last):
-            found[one] = last.stat().st_mtime
+        with contextlib.suppress(OSError):  # it has just been deleted
+            last = next((one / name for name, content in LAST.items() if _has(one / name, content)), None)
+            if last and TEMPORARY not in one.name and not one.is_symlink() and not _is_overwritten(one, last):
+                found[one] = last.stat().st_mtime
     if len(entries) == 1 and entries[0].is_file() and not entries[0].is_symlink():
         return entries if _is_whole(entries[0], sure=True) else []
     return sorted(found, key=lambda one: found[one], reverse=True)
+
+
+def _has(file: Path, content: bytes) -> bool:
+    return file.is_file() and (not content or re.search(content, read(file).strip(), re.DOTALL) is not None)
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:

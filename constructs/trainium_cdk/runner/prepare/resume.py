@@ -15,8 +15,8 @@ from ..errors import Refused
 from ..files import read_json
 from ..spec import Checkpoints, JobSpec
 from . import outside
-from .checkpoints import DESCRIPTION, check_same, newest
-from .making import Here, NotFetched, check_room, remove, say
+from .checkpoints import DESCRIPTION, TEMPORARY, check_same, newest
+from .making import Failed, Here, NotFetched, check_room, remove, say
 
 STREAMS = 8
 """Files that are copied at once: one alone is slow on a network file system."""
@@ -29,6 +29,7 @@ def resume(here: Here, job: JobSpec) -> None:
     Raises:
         NotFetched: it is to be copied, and this is only a check.
         Refused: there is none, or this job cannot read it.
+        Failed: it was deleted meanwhile: its job still runs.
     """
     made = job.checkpoints
     if made is None or not made.source:
@@ -43,7 +44,10 @@ def resume(here: Here, job: JobSpec) -> None:
         raise NotFetched("checkpoint")
     for each in into:
         if not (each / _MARK).exists():
-            _copy_into(each, made, found, move=made.source.startswith("s3://") and each == into[-1])
+            try:
+                _copy_into(each, made, found, move=made.source.startswith("s3://") and each == into[-1])
+            except FileNotFoundError:
+                raise Failed(f"{made.source} was changed while it was copied. Submit the job again") from None
             (each / _MARK).touch()
     remove(here.job / outside.FOLDER)
 
@@ -104,13 +108,14 @@ def _copy_into(job: Path, made: Checkpoints, found: Path, *, move: bool) -> None
     remove(part)
     part.mkdir()
     to.parent.mkdir(parents=True, exist_ok=True)
-    files = [found] if found.is_file() else [one for one in found.rglob("*") if one.is_symlink() or not one.is_dir()]
+    every = [one for one in found.rglob("*") if TEMPORARY not in str(one.relative_to(found))]
+    files = [found] if found.is_file() else [one for one in every if one.is_symlink() or not one.is_dir()]
     size = sum(one.lstat().st_size for one in files)
     check_room(str(found), size, part)
     say(f"copying {found}, {size} bytes, to {to}")
     copied = part / "copied"
     if found.is_dir():
-        for one in [found, *(one for one in found.rglob("*") if one.is_dir() and not one.is_symlink())]:
+        for one in [found, *(one for one in every if one.is_dir() and not one.is_symlink())]:
             (copied / one.relative_to(found)).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(STREAMS) as pool:  # links stay links
         for _ in pool.map(lambda one: shutil.copy2(one, copied / one.relative_to(found), follow_symlinks=False), files):
