@@ -417,7 +417,7 @@ class Plan:
 
     @property
     def framework(self) -> str:
-        """The framework of its workers: torch-xla, torch-native, or none if neither the job nor the cluster sets one."""
+        """The framework of its workers: torch-xla, torch-native, jax, or none if neither the job nor the cluster sets one."""
         known = self.job.FRAMEWORKS
         return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
 

@@ -154,7 +154,7 @@ class NodeEnvironment:
         venv_required: refused without it.
         packages: whether `prepare` makes an environment of the job's own on top of it.
         cores: NeuronCores of a node.
-        framework: torch-xla, torch-native or none: it decides the variables of the compile cache.
+        framework: torch-xla, torch-native, jax or none: it decides the variables of the compile cache.
         cache: name of the compile cache.
         compiled: address in S3 that it has in common with other clusters; empty: none.
         rules: of driver and runtime.
