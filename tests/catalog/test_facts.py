@@ -101,11 +101,11 @@ def test_a_type_has_no_more_efa_interfaces_than_network_cards() -> None:
 ALL = {"trn1", "trn1n", "trn2", "trn2u", "trn3"}
 FRAMEWORKS = {
     "2.26.1": {"torch-xla": ALL - {"trn3"}},
-    "2.28.1": {"torch-xla": ALL - {"trn3"}},
-    **{version: {"torch-xla": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
-    "2.32.0": {},
-    "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}},
-    "2.33.1": {"torch-native": {"trn2", "trn2u", "trn3"}},
+    "2.28.1": {"torch-xla": ALL - {"trn3"}, "jax": {"trn1", "trn1n"}},
+    **{version: {"torch-xla": ALL, "jax": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
+    "2.32.0": {"jax": ALL},
+    "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}, "jax": ALL},
+    "2.33.1": {"torch-native": {"trn2", "trn2u", "trn3"}, "jax": ALL},
 }
 
 

@@ -235,7 +235,7 @@ def choose(
     """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
     Order: the framework that AWS recommends for all of the families, supported by AWS, no advice against it, the release that it
-    recommends, then the newest. If nothing works, one that at least trains on the families is returned, the recommended or the default
+    recommends, one with a training image of JAX where jobs of JAX need one, then the newest. If nothing works, one that at least trains on the families is returned, the recommended or the default
     one if possible, and the checks report what does not fit.
     """
     if release is not None and framework is not None:
@@ -258,7 +258,8 @@ def choose(
                 kind != "none" and any(r and r.framework != kind for r in recommended),
                 any(v.level == "unsupported" for v in verdicts),
                 any(v.statement for v in verdicts),
-                kind != "none" and any(r and r.release != known.version for r in recommended),
+                kind != "none" and any(r and (r.framework, r.release) != (kind, known.version) for r in recommended),
+                kind == "jax" and any(not n.system for n in needs) and not catalog.container(known, kind),
                 (bool(wrong) or kind == "none") and known.version != catalog.default_release,
                 tuple(-n for n in numbers(known.version)),
             )

@@ -394,7 +394,8 @@ def _processes(plan: Plan) -> str:
     if started < nodes:
         return "1 process, on the first node"
     cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
-    several = plan.fleet.cores > 1 and getattr(plan.job, "filename", "").endswith(".py")
+    alone = plan.fleet.cores == 1 or plan.framework == "jax"  # whose one process has all NeuronCores
+    several = not alone and getattr(plan.job, "filename", "").endswith(".py")
     return f"1 process on each node{cores}" + (f"; --launcher torchrun starts {plan.fleet.cores}" if several else "")
 
 
