@@ -163,7 +163,9 @@ def test_the_image_of_a_release_has_the_framework(release: str, framework: str, 
 
 def test_an_image_of_ones_own_is_for_every_framework() -> None:
     known = Catalog.load(CatalogOverrides(releases={"2.32.0": {"container": "mirror/neuron:1"}}))
-    assert {known.container(known.release("2.32.0"), name) for name in ("torch-xla", "jax", "none")} == {"mirror/neuron:1"}
+    assert {known.container(known.release("2.32.0"), name) for name in ("torch-xla", "jax", "none")} == {
+        "mirror/neuron:1"
+    }
 
 
 def test_the_default_environment_is_such_a_default() -> None:

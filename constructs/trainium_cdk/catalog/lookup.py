@@ -261,7 +261,9 @@ class Catalog(Fact):
         own, images = release.container, self.images
         if framework == "none" or (own and (own not in images or images[own].framework == framework)):
             return own
-        return next((n for n, i in images.items() if i.framework == framework and self.sdk_of(n) == release.version), None)
+        return next(
+            (n for n, i in images.items() if i.framework == framework and self.sdk_of(n) == release.version), None
+        )
 
     def image_example(self, release: str, framework: str) -> str:
         """The example from which `trn image build` makes a training image of a release and a framework; DIR, for a folder of the user's

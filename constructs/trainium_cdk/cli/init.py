@@ -161,7 +161,9 @@ def init(
         raise TrnError(unknown("there is no framework", framework, TITLES))
     of = [one for release in known.releases.values() for name, one in release.frameworks.items() if name == framework]
     if framework and not any(known.instances[instance_type].family in one.families for one in of):
-        raise TrnError(f"no release of the catalogue has {TITLES[framework]} for {instance_type}. Leave --framework out")
+        raise TrnError(
+            f"no release of the catalogue has {TITLES[framework]} for {instance_type}. Leave --framework out"
+        )
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
         there = "".join(f"; or --instance-type {kind}" for kind in known.instances if region in known.regions_of(kind))
