@@ -216,10 +216,7 @@ COMMON_KEYS: Keys = {
     "Kernel": ("kernel", "Linux kernel of the nodes"),
     "NeuronDriver": ("neuron_driver", "Version of the Neuron driver on the nodes; - if it is not known"),
     "NeuronRelease": ("neuron_release", "Release of the AWS Neuron SDK that jobs use"),
-    "Framework": (
-        "framework",
-        "Framework that jobs train with: torch-native is TorchNeuron, torch-xla is PyTorch/XLA, jax is JAX",
-    ),
+    "Framework": ("framework", "Framework that jobs train with: torch-native is TorchNeuron, torch-xla is PyTorch/XLA"),
     "Bucket": ("bucket", "S3 bucket of this stack, for files on their way to and from jobs"),
     "RegistryUri": ("registry_uri", "ECR repository for your training images; - if there is none"),
     "JobHealth": ("health", "What trn does, in addition to the report, when a training hangs or its loss becomes NaN"),

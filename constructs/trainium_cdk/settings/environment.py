@@ -79,7 +79,7 @@ class Bootstrap(Settings):
     framework: FrameworkChoice | None = None
     """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), jax (JAX, a beta of AWS), or `none`
     for no virtual environment (bring your own). Default: the one that AWS recommends for the instance types, torch-native for Trn2 and
-    Trn3; else a PyTorch that can train on them. JAX is never chosen by itself."""
+    Trn3; else a PyTorch that can train on them. JAX is used only where it is named."""
     venv: Annotated[
         str,
         Text(r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$", "a name or path of letters, digits and . _ -", "/efs/venv"),
