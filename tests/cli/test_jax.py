@@ -16,8 +16,10 @@ from tests.support import golden
 from trainium_cdk import checks, engines, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.app import app
+from trainium_cdk.cli.submit import _processes
+from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kinds import by_name
-from trainium_cdk.jobs.plan import obstacle
+from trainium_cdk.jobs.plan import obstacle, plan
 
 CATALOG = Catalog.load()
 RELEASES = ("", "2.28.1", "2.33.0")
@@ -86,3 +88,8 @@ def test_a_kind_in_pytorch_does_not_run_there(kind: str) -> None:
     )
     assert f"{kind} needs framework torch-" in reason
     assert "have jax. Deploy with `bootstrap: {framework: torch-" in reason
+
+
+def test_a_script_there_is_one_process_with_all_cores() -> None:
+    fitted = plan(Script(filename="train.py", content=b"import jax"), make_cluster(fleet("trn2.48xlarge"), **JAX))
+    assert _processes(fitted) == "1 process on each node, with 64 NeuronCores"
