@@ -235,8 +235,8 @@ def choose(
     """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
     Order: the framework that AWS recommends for all of the families, supported by AWS, no advice against it, the release that it
-    recommends, one with a training image of JAX where jobs of JAX need one, then the newest. If nothing works, one that at least trains on the families is returned, the recommended or the default
-    one if possible, and the checks report what does not fit.
+    recommends, one with a training image of JAX where jobs of JAX need one, then the newest. If nothing works, one that at least trains on
+    the families is returned, the recommended or the default one if possible, and the checks report what does not fit.
     """
     if release is not None and framework is not None:
         return release, framework

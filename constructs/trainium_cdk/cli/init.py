@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.catalog.constants import JAX
 from trainium_cdk.cli import output, peers, project
 from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.output import log, write_file
@@ -135,6 +134,7 @@ def init(
     """
     from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.constants import JAX
     from trainium_cdk.catalog.models import TITLES
 
     file = Path("environment.yaml")
@@ -262,6 +262,7 @@ def _nodes(known: Catalog, instance_type: str) -> int:
 
 def _software(known: Catalog, instance_type: str, given: str) -> str:
     """Comments: what the nodes get, and which kinds of jobs to run there; the framework that is given."""
+    from trainium_cdk.catalog.constants import JAX
     from trainium_cdk.catalog.models import TITLES
 
     if given:
