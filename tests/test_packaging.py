@@ -66,6 +66,7 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
         ("constructs/trainium_cdk", "trainium_cdk"),
         ("stacks", "trainium_cdk/stacks"),
         ("examples/bert-large", "trainium_cdk/jobs/examples/bert-large"),
+        ("examples/jax", "trainium_cdk/jobs/examples/jax"),
         ("examples/torchneuron", "trainium_cdk/jobs/examples/torchneuron"),
     ):
         tracked = [name for name in run("git", "ls-files", folder, cwd=ROOT).split() if not (ROOT / name).is_symlink()]

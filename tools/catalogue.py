@@ -40,6 +40,8 @@ LIBRARIES = ("nki", "neuronx_distributed", "neuronx_distributed_training")
 FRAMEWORK = "torch-neuronx"
 LAST_XLA = (2, 9)
 """PyTorch 2.9 is the last that torch-neuronx runs on PyTorch/XLA; later ones are TorchNeuron under the same package name."""
+JAX = {(2, 32): "0.10.0", (2, 30): "0.9.0", (0,): ""}
+"""First release -> the JAX of AWS's training image (aws-neuron/deep-learning-containers, 2026-08-17). Before, pip takes what jax-neuronx allows."""
 SLURM = ("22.05", "24.11", "25.05", "25.11", "26.05")
 """The Slurm releases in the table: those that ParallelCluster and PCS deploy, and 22.05, which is Debian's, in the sandbox."""
 _LINES = {
@@ -64,10 +66,10 @@ def releases(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The Neuron SDK releases of the vendor's manifest in the shape of `NeuronRelease`, oldest first."""
     packages = {r["neuron_version"]: r["packages"] for r in manifest["neuron_releases"]}
     known = sorted(version for version in packages if numbers(version) >= OLDEST_RELEASE)
-    return {version: release(packages[version]) for version in sorted(known, key=numbers)}
+    return {version: release(packages[version], version) for version in sorted(known, key=numbers)}
 
 
-def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def release(packages: Sequence[Mapping[str, Any]], version: str) -> dict[str, Any]:
     """One release of the manifest: its packages for Trainium, and the instance families that support each."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for package in packages:
@@ -84,6 +86,17 @@ def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         facts["frameworks"][kind] = {
             "package": FRAMEWORK,
             "version": package["version"],
+            "families": _families(package),
+            "pythons": list(package["supported_python_versions"]),
+        }
+    for package in by_name.get("jax_neuronx", []):
+        # jax-neuronx asks for any newer plug-in, which may not fit the runtime; where two are listed, its release notes ask for 3.*
+        plugin = max((p["version"] for p in by_name["libneuronxla"]), key=numbers)
+        jax = next(jax for first, jax in JAX.items() if numbers(version) >= first)
+        facts["frameworks"]["jax"] = {
+            "package": "jax-neuronx",
+            "version": package["version"],
+            "requires": [f"libneuronxla=={plugin}", *([f"jax=={jax}"] if jax else [])],
             "families": _families(package),
             "pythons": list(package["supported_python_versions"]),
         }

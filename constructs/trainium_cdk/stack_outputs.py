@@ -127,7 +127,7 @@ class TrnOutputs(Checked):
                 cluster_name=view.name,
                 namespace=namespace or view.namespace,
                 claims=",".join(claims(mounted)),
-                image=catalog.release(release).container or "",
+                image=catalog.container(catalog.release(release), framework) or "",
                 shell_image=catalog.eks.shell_image,
                 build_project=image_builder.project_name if image_builder else "",
                 endpoint=endpoint or view.endpoint or ("private" if bastion_host else "public"),

@@ -20,10 +20,9 @@ parser.add_argument("--batch", type=int, default=16, help="sequences of each dev
 args = parser.parse_args()
 WORDS, LENGTH, WIDTH = 64, 32, 64
 
-# The address of the coordinator is in JAX_COORDINATOR_ADDRESS, which JAX reads itself.
-jax.distributed.initialize(
-    num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])
-)
+# JAX itself reads the coordinator's address, from JAX_COORDINATOR_ADDRESS.
+count, index = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
+jax.distributed.initialize(num_processes=count, process_id=index)
 mesh = Mesh(np.array(jax.devices()), ("data",))
 everywhere, shared = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 optimizer = optax.adamw(1e-3)
@@ -31,21 +30,16 @@ optimizer = optax.adamw(1e-3)
 
 def begin() -> dict:
     """The same weights on each process. NumPy makes them: JAX's generators are not all supported on Neuron."""
-    normal = np.random.default_rng(0).normal
-    shapes = {
-        "embed": (WORDS, WIDTH),
-        "place": (LENGTH, WIDTH),
-        "qkv": (WIDTH, 3 * WIDTH),
-        "up": (WIDTH, 4 * WIDTH),
-        "down": (4 * WIDTH, WIDTH),
-    }
-    weights = {name: jnp.asarray(normal(0, 0.05, shape), jnp.float32) for name, shape in shapes.items()}
+    made = {"embed": (WORDS, WIDTH), "place": (LENGTH, WIDTH), "qkv": (WIDTH, 3 * WIDTH)}
+    made |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+    random = np.random.default_rng(0)
+    weights = {name: jnp.asarray(random.normal(0, 0.05, shape), jnp.float32) for name, shape in made.items()}
     return jax.device_put({"weights": weights, "optimizer": optimizer.init(weights)}, everywhere)
 
 
 def batch(step: int) -> jax.Array:
     """This process's part of a step's sequences, which follow a rule that the model can learn."""
-    random = np.random.default_rng((step, jax.process_index()))
+    random = np.random.default_rng((step, index))
     first = random.integers(0, WORDS, (args.batch * jax.local_device_count(), 1))
     return jax.make_array_from_process_local_data(shared, (first + 7 * np.arange(LENGTH + 1) ** 2) % WORDS)
 
@@ -75,9 +69,8 @@ with ocp.CheckpointManager(os.environ["TRN_CHECKPOINTS"], options=options) as ch
     for step in range(last + 1, args.steps + 1):
         state, loss = train(state, batch(step))
         print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
-        checkpoints.save(
-            step, args=ocp.args.StandardSave(state)
-        )  # at each interval, and once SIGTERM has reached a process
+        # It saves at each interval, and once SIGTERM has reached a process.
+        checkpoints.save(step, args=ocp.args.StandardSave(state))
         if checkpoints.reached_preemption(step):
             checkpoints.wait_until_finished()
             print(f"saved step {step}, to end in time", flush=True)

@@ -309,10 +309,12 @@ def _wheels(folder: Path) -> None:
 
 def published_wheels() -> dict[str, set[tuple[str, str]]]:
     """Name -> versions with their build suffix, each with its tag, as the catalogue has them."""
-    found: dict[str, set[tuple[str, str]]] = {"neuronx_cc": set(), "torch_neuronx": set()}
+    found: dict[str, set[tuple[str, str]]] = {"neuronx_cc": set()}
     for release in Catalog.load().releases.values():
         for framework in release.frameworks.values():
-            found["torch_neuronx"].add((f"{framework.version}{SUFFIX}", "py3-none-any"))
+            for pin in (f"{framework.package}=={framework.version}", *framework.requires):
+                name, _, version = pin.partition("==")
+                found.setdefault(name.replace("-", "_"), set()).add((f"{version}{SUFFIX}", "py3-none-any"))
             for python in framework.pythons:
                 tag = f"cp{python.replace('.', '')}"
                 found["neuronx_cc"].add((f"{release.compiler}{SUFFIX}", f"{tag}-{tag}-linux_x86_64"))

@@ -11,6 +11,8 @@ from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import SUFFIX
 from tests.bootstrap.node import SERVER
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, compute_node, linked, share
+from trainium_cdk import settings
+from trainium_cdk.node import env as node_env
 
 pytestmark = pytest.mark.sweep
 
@@ -81,6 +83,25 @@ def test_an_interrupted_installation_is_not_an_environment(new_node: NewNode) ->
     assert head.configure().code == 0
     assert Path(linked(head)).name == half.name
     assert not (half / "lib" / "leftover").exists()
+
+
+@pytest.mark.sweep
+def test_jax_is_installed_with_the_plug_in_of_its_release(new_node: NewNode) -> None:
+    """Settings as the environment gives them. The stand-in of AWS's index has older and newer plug-ins, too."""
+    env = settings.validate({"bootstrap": {"framework": "jax"}, "pcluster": {}})
+    given = {
+        key: value
+        for key, value in node_env.values(env).items()
+        if key.startswith(("TRN_VENV", "TRN_NEURON_CC", "TRN_PIP_E"))
+    }
+    head = new_node(**given)
+    head.become("HeadNode")
+    done = head.configure()
+    assert done.code == 0, done.err
+    listing = head.run(f"{VENV}/bin/pip", "freeze").out.split()
+    assert {line.removesuffix(SUFFIX) for line in listing} == {
+        "jax-neuronx==0.10.0.1.0.14198", "libneuronxla==3.0.10135.0", "jax==0.10.0", "neuronx-cc==2.28.7631.0",
+    }  # fmt: skip
 
 
 def test_a_folder_in_place_of_the_link_is_not_changed(new_node: NewNode) -> None:

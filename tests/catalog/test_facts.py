@@ -101,11 +101,11 @@ def test_a_type_has_no_more_efa_interfaces_than_network_cards() -> None:
 ALL = {"trn1", "trn1n", "trn2", "trn2u", "trn3"}
 FRAMEWORKS = {
     "2.26.1": {"torch-xla": ALL - {"trn3"}},
-    "2.28.1": {"torch-xla": ALL - {"trn3"}},
-    **{version: {"torch-xla": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
-    "2.32.0": {},
-    "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}},
-    "2.33.1": {"torch-native": {"trn2", "trn2u", "trn3"}},
+    "2.28.1": {"torch-xla": ALL - {"trn3"}, "jax": {"trn1", "trn1n"}},
+    **{version: {"torch-xla": ALL, "jax": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
+    "2.32.0": {"jax": ALL},
+    "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}, "jax": ALL},
+    "2.33.1": {"torch-native": {"trn2", "trn2u", "trn3"}, "jax": ALL},
 }
 
 
@@ -122,7 +122,8 @@ def test_releases() -> None:
 def test_a_release_of_fixes_has_the_packages_of_the_one_before_but_those_that_it_names() -> None:
     """Release notes of Neuron 2.33.1, "Package updates"."""
     before, fixed = (CATALOG.release(version).model_dump(mode="json") for version in ("2.33.0", "2.33.1"))
-    before["frameworks"]["torch-native"]["image_example"] = None  # it has the runtime of 2.33.0
+    for framework in before["frameworks"].values():
+        framework["image_example"] = None  # it has the runtime of 2.33.0, or an older one
     assert {key: value for key, value in fixed.items() if value != before[key]} == {
         "version": "2.33.1", "released": "2026-11-11", "dkms": "2.31.8.0", "collectives": "2.35.49.0", "runtime": "2.35.33.0",
         "only_named": True,

@@ -26,7 +26,7 @@ from trainium_cdk.catalog.stack import FrameworkChoice, alternatives
 
 CATALOG = Catalog.load()
 FAMILIES = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
-FRAMEWORKS: tuple[FrameworkChoice, ...] = ("torch-xla", "torch-native", "none")
+FRAMEWORKS: tuple[FrameworkChoice, ...] = ("torch-xla", "torch-native", "jax", "none")
 MINORS = ("1.33", "1.34", "1.35", "1.36")
 GOLDEN = Path(__file__).parent / "golden" / "environments.txt"
 
@@ -44,6 +44,8 @@ def trains(family: str, release: str, framework: FrameworkChoice) -> bool:
     at = numbers(release)
     if framework == "torch-native":
         return at >= (2, 33) and family in ("trn2", "trn2u", "trn3")
+    if framework == "jax":  # trn2 and trn3 from Neuron 2.29 on
+        return at >= ((2, 28) if family.startswith("trn1") else (2, 29))
     known = family != "trn3" or at >= (2, 29)
     return known and (framework == "none" or at < (2, 32))
 
@@ -58,18 +60,20 @@ EKS = [
 
 def test_every_combination_on_slurm() -> None:
     """Ubuntu 22.04 has Python 3.10, which ended with Neuron 2.30, and Ubuntu 24.04 has 3.12, which came with 2.28; the wheels of PyTorch 2.9
-    need glibc 2.35, Amazon Linux has 2.34; TorchNeuron is for Ubuntu 24.04."""
+    need glibc 2.35, Amazon Linux has 2.34; TorchNeuron is for Ubuntu 24.04. JAX is also for Amazon Linux; AWS ended JAX 0.7 with Neuron 2.30."""
     seen = set()
     for family, release, framework, system in SLURM:
         on_system = (
             framework == "none"
             or (system == "ubuntu2404" and numbers(release) >= (2, 28))
             or (system == "alinux2023" and framework == "torch-xla" and numbers(release) < (2, 28))
-            or (system == "ubuntu2204" and framework == "torch-xla" and numbers(release) < (2, 30))
+            or (system == "alinux2023" and framework == "jax")
+            or (system == "ubuntu2204" and framework in ("torch-xla", "jax") and numbers(release) < (2, 30))
         )
         verdict = evaluate(CATALOG, slurm(family, release, framework, system))
         assert bool(verdict) is (trains(family, release, framework) and on_system), (family, release, framework, system)
         ended = framework == "torch-xla" and not (2, 28) <= numbers(release) < (2, 30)
+        ended |= framework == "jax" and numbers(release) < (2, 30)
         assert (verdict.level == "unsupported") is (bool(verdict) and ended)
         seen.add(verdict.level)
     assert seen == {"works", "unsupported", "cannot"}
@@ -106,6 +110,7 @@ def test_the_nearest_combination_works_and_a_valid_one_is_unchanged() -> None:
         assert found, f"some release trains on {row[0]}"
         assert evaluate(CATALOG, found)
         assert found.families == stack.families
+        assert (found.framework == "jax") is (stack.framework == "jax")
         if verdict.level == "works" and not verdict.statement and stack.framework != "none":
             assert found == stack
     for image in EKS[::11]:
@@ -121,7 +126,7 @@ def test_a_release_that_must_be_named_is_proposed_to_nobody_else(own: str) -> No
     for stack in (slurm("trn1", own, "torch-xla", "ubuntu2404"), eks("trn1", own, "torch-xla", None)):
         proposed = {other.release for other in alternatives(CATALOG, stack)}
         named = {"2.26.1", "2.33.1"} - {own}
-        assert proposed == {v for v, r in CATALOG.releases.items() if r.frameworks and v not in named}
+        assert proposed == {v for v, r in CATALOG.releases.items() if r.frameworks.keys() - {"jax"} and v not in named}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -141,6 +146,26 @@ def test_defaults_are_supported(engine: str, family: str) -> None:
     recommended = CATALOG.recommended(family)
     assert recommended
     assert (recommended.release, recommended.framework, recommended.os) == (release, framework, "ubuntu2404")
+
+
+@pytest.mark.parametrize(("release", "framework", "tag"), [
+    ("2.28.1", "torch-xla", "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.28.0"), ("2.28.1", "jax", None),
+    ("2.30.0", "torch-xla", "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0"), ("2.30.0", "jax", "jax-training-neuronx:0.9.0-neuronx-py313-sdk2.30.0"),
+    ("2.30.0", "none", "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0"), ("2.32.0", "none", None),
+    ("2.32.0", "jax", "jax-training-neuronx:0.10.0-neuronx-py313-sdk2.32.0"), ("2.33.0", "jax", None),
+])  # fmt: skip
+def test_the_image_of_a_release_has_the_framework(release: str, framework: str, tag: str | None) -> None:
+    found = CATALOG.container(CATALOG.release(release), framework)
+    assert found == (f"public.ecr.aws/neuron/{tag}-ubuntu24.04" if tag else None)
+    if tag:
+        assert CATALOG.runtime_of(found or "") == CATALOG.release(release).runtime
+
+
+def test_an_image_of_ones_own_is_for_every_framework() -> None:
+    known = Catalog.load(CatalogOverrides(releases={"2.32.0": {"container": "mirror/neuron:1"}}))
+    assert {known.container(known.release("2.32.0"), name) for name in ("torch-xla", "jax", "none")} == {
+        "mirror/neuron:1"
+    }
 
 
 def test_the_default_environment_is_such_a_default() -> None:
@@ -195,6 +220,8 @@ def test_some_releases_have_an_image_and_some_install_their_driver() -> None:
         ({"framework": "none"}, ("2.28.1", "none")),
         ({"release": "9.9.9"}, ("9.9.9", "torch-xla")),
         ({"release": "2.32.0", "framework": "torch-xla"}, ("2.32.0", "torch-xla")),
+        ({"framework": "jax"}, ("2.32.0", "jax")),  # on EKS, the newest with an image of AWS
+        ({"release": "2.33.0", "framework": "jax"}, ("2.33.0", "jax")),
     ],
 )
 def test_given_versions_are_kept_and_the_others_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
@@ -278,6 +305,9 @@ def rows() -> list[Stack]:
     found += [slurm("trn2", "2.28.1", "torch-xla", "ubuntu2404"), slurm("trn2", "2.30.0", "torch-xla", "ubuntu2404")]
     found += [slurm("trn2", "2.33.0", "torch-native", s) for s in ("ubuntu2204", "alinux2023")]
     found += [slurm("trn1", r, "torch-xla", "alinux2023") for r in ("2.28.1", "2.31.1")]
+    found += [slurm("trn2", r, "jax", "ubuntu2404") for r in CATALOG.releases]
+    found += [slurm("trn1", r, "jax", s) for r in ("2.29.1", "2.33.0") for s in ("ubuntu2204", "alinux2023")]
+    found += [eks("trn1", r, "jax", None) for r in ("2.28.1", "2.32.0", "2.33.0")]
     found.append(slurm("trn1", "2.28.1", "torch-xla", "rhel9"))
     found += [slurm("trn1", "2.28.1", "none", "alinux2023"), slurm("trn3", "2.28.1", "none", "ubuntu2404")]
     found += [

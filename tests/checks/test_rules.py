@@ -54,7 +54,7 @@ def test_the_folder_shows_every_kind() -> None:
     assert {e.pcluster.os for e in found} == set(settings.load().catalog.parallelcluster.operating_systems)
     assert {e.network.nat for e in found} == {"one", "per-zone", "none"}
     assert {e.pcluster.head.subnet for e in found} == {"public", "private"}
-    assert {e.framework for e in found} == {"torch-xla", "torch-native", "none"}
+    assert {e.framework for e in found} == {"torch-xla", "torch-native", "jax", "none"}
     assert {e.on_destroy for e in found} == {"delete", "keep"}
     assert any(r.min_nodes and not r.reservation for r in resources)
     assert any(r.reservation and q.capacity_type == "on-demand" for q in queues for r in q.compute_resources)

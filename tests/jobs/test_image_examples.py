@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 from sandbox.paths import HOME as ROOT
 from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
 from trainium_cdk import outputs, settings
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog import Catalog, driver_fits
 from trainium_cdk.errors import TrnError
-from trainium_cdk.jobs import Finetune, JobError, images
+from trainium_cdk.jobs import Finetune, JobError, Script, images
 from trainium_cdk.jobs.image_examples import EXAMPLES, find
 from trainium_cdk.jobs.kinds import finetune
 from trainium_cdk.jobs.plan import plan
@@ -79,6 +79,20 @@ def test_torchneuron_has_the_versions_of_its_release() -> None:
     assert lines == [torch, *own, *finetune.PACKAGES.pins]
 
 
+def test_jax_stays_at_the_version_of_the_plug_in_in_its_image() -> None:
+    folder = ROOT / "examples/jax"
+    image = arguments(folder)["RELEASE"]
+    release = CATALOG.release(CATALOG.sdk_of(image))
+    assert CATALOG.container(release, "jax") == image
+    pins = release.frameworks["jax"].requires
+    assert [line for line in requirements(folder) if line.startswith("jax==")] == [
+        p for p in pins if p.startswith("jax==")
+    ]
+    [newer] = [r for r in CATALOG.releases.values() if "jax" in r.frameworks and r.frameworks["jax"].image_example]
+    assert newer.frameworks["jax"].image_example == folder.name
+    assert driver_fits(CATALOG, newer.dkms, release.version)
+
+
 def test_every_package_of_aws_has_its_version() -> None:
     runs = " ".join(rest for word, rest in instructions(TORCHNEURON) if word == "RUN")
     assert set(re.findall(r"aws-neuronx-[a-z-]+", runs)) == {
@@ -91,7 +105,7 @@ def test_every_package_of_aws_has_its_version() -> None:
     assert not re.search(r"trusted=yes|allow-unauthenticated|--insecure|curl -k|--no-check", runs)
 
 
-@pytest.mark.parametrize("name", ["torchneuron", "examples/torchneuron", "examples/bert-large"])
+@pytest.mark.parametrize("name", ["torchneuron", "examples/torchneuron", "examples/bert-large", "examples/jax"])
 def test_an_example_is_found_from_anywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = find(Path(name))
@@ -128,6 +142,18 @@ def test_what_the_message_says_to_build_is_accepted() -> None:
         plan(Finetune(), native)
     for job in (Finetune(image=OWN), Finetune(image=OWN.replace("@sha256:" + "0" * 64, ":src-0123456789abcdef"))):
         assert plan(job, native).job.image == job.image
+
+
+def test_jobs_of_jax_have_the_image_of_aws_and_a_release_without_one_has_the_example() -> None:
+    jax = cluster("jax")
+    assert (jax.neuron_release, jax.image) == ("2.32.0", CATALOG.container(CATALOG.release("2.32.0"), "jax"))
+    assert plan(Script(filename="train.py", content=b"import jax"), jax).framework == "jax"
+    with pytest.raises(JobError, match="finetune needs framework torch-native, but the nodes of TrnEksStack have jax"):
+        plan(Finetune(), jax)
+    with pytest.raises(JobError, match=r"which has jax, but finetune needs torch-native"):
+        plan(Finetune(image=jax.image), cluster("torch-native"))
+    with pytest.raises(JobError, match=r"2\.33\.0 for training. Build one \(trn image build jax\)"):
+        plan(Script(filename="train.py", content=b"import jax"), cluster("jax, neuron_release: 2.33.0"))
 
 
 def test_an_image_with_torchneuron_does_not_run_on_nodes_for_torch_xla() -> None:

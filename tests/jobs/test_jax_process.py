@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,11 @@ def test_how_it_ends(how: list[str], text: str, code: int, ends: str, tmp_path: 
     assert (done.returncode, done.stderr[-len(ends) :] if ends else done.stderr) == (code, ends)
     assert "jax_process.py" not in done.stderr
     assert "runpy" not in done.stderr
+
+
+def test_the_page_shows_the_example() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/jax.md").read_text("utf-8"), re.DOTALL)
+    assert [block in (ROOT / "examples/jax/train.py").read_text("utf-8") for block in blocks] == [True, True]
 
 
 def test_refused() -> None:

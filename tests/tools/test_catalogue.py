@@ -73,6 +73,12 @@ def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions
                 assert {f.rstrip("nu") for f in wheel.families} == {
                     i for i in package["supported_instances"] if i.startswith("trn")
                 }
+            if package["name"] == "jax_neuronx" and version != "2.26.1":
+                jax = ours.frameworks["jax"]
+                assert (jax.version, list(jax.pythons)) == (package["version"], package["supported_python_versions"])
+                plugins = {p["version"] for p in release["packages"] if p["name"] == "libneuronxla"}
+                [plugin] = [p for p in plugins if len(plugins) == 1 or p.startswith("3.")]
+                assert f"libneuronxla=={plugin}" in jax.requires
     assert checked == 5 * 8
 
 

@@ -38,3 +38,5 @@ HOURS_OF_A_MONTH = 730
 ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"
 """Neuron documents it for MPI jobs and, as a beta, for its own Kubernetes operator, not for torchrun jobs (2026-11). So they do not get the
 variables for it."""
+JAX = "JAX on Neuron is a beta of AWS: some functions of JAX do not work. It is for programs in JAX, as of AXLearn and MaxText"
+"""Setup guide of JAX (2026-09-30), and known issues of JAX NeuronX."""

@@ -255,6 +255,16 @@ class Catalog(Fact):
             return release.runtime if release else None
         return known.runtime if known else None
 
+    def container(self, release: NeuronRelease, framework: str) -> str | None:
+        """The training image of a release with a framework: the release's `container`, or, where that is known to hold another framework, the
+        one of `images` that has it. None if the catalogue has none."""
+        own, images = release.container, self.images
+        if framework == "none" or (own and (own not in images or images[own].framework == framework)):
+            return own
+        return next(
+            (n for n, i in images.items() if i.framework == framework and self.sdk_of(n) == release.version), None
+        )
+
     def image_example(self, release: str, framework: str) -> str:
         """The example from which `trn image build` makes a training image of a release and a framework; DIR, for a folder of the user's
         own, if there is none."""

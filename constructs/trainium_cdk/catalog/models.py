@@ -11,9 +11,9 @@ from trainium_cdk.text import Text
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
 Version = Annotated[str, Text(r"^\d+(\.\d+)+$", "a version: numbers with dots between them", "2.33.0")]
 PythonVersion = Annotated[str, Text(r"^3\.\d+$", "a version of Python", "3.12")]
-FrameworkName = Literal["torch-xla", "torch-native"]
-"""PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx."""
-TITLES: dict[str, str] = {"torch-xla": "PyTorch/XLA", "torch-native": "TorchNeuron"}
+FrameworkName = Literal["torch-xla", "torch-native", "jax"]
+"""PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx. JAX, with the package jax-neuronx."""
+TITLES: dict[str, str] = {"torch-xla": "PyTorch/XLA", "torch-native": "TorchNeuron", "jax": "JAX"}
 """The frameworks' names in sentences."""
 ZoneId = Annotated[str, Text(r"^[a-z]{2,5}\d+-az\d+$", "the ID of a zone, not its name", "use1-az6")]
 

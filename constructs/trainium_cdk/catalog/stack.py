@@ -32,7 +32,7 @@ class Stack:
         engine: name of the engine.
         families: instance families of the nodes, for example trn1.
         release: Neuron SDK release of the packages that jobs load: runtime, collectives, compiler, framework.
-        framework: torch-xla, torch-native, or none if no framework is installed.
+        framework: torch-xla, torch-native, jax, or none if no framework is installed.
         system: operating system of the nodes.
         driver: version of aws-neuronx-dkms on the nodes; None = not known.
         runtime: version of the Neuron runtime that jobs load.
@@ -100,7 +100,7 @@ class Stack:
             UnknownCatalogEntry: the release is not in the catalogue.
         """
         known = catalog.release(release)
-        image = image or known.container
+        image = image or catalog.container(known, framework)
         runtime = (catalog.runtime_of(image) if image else None) or known.runtime
         amis, driver = catalog.amis(version or catalog.eks.default), None
         if not custom_ami and ami is None:
@@ -185,12 +185,14 @@ def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
 
 def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
     """Every stack of the catalogue for the same engine, families and engine version. It has a framework if `stack` has
-    one."""
+    one: JAX, or a PyTorch. A program in one of them does not run in the other."""
     for release in catalog.releases.values():
         if release.only_named and release.version != stack.release:
             continue
         frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
         for framework in frameworks:
+            if (framework == "jax") is not (stack.framework == "jax"):
+                continue
             make = partial(
                 Stack.slurm if stack.installed else Stack.eks,
                 catalog,
@@ -233,8 +235,8 @@ def choose(
     """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
     Order: the framework that AWS recommends for all of the families, supported by AWS, no advice against it, the release that it
-    recommends, then the newest. If nothing works, one that at least trains on the families is returned, the recommended or the default
-    one if possible, and the checks report what does not fit.
+    recommends, one with a training image of JAX where jobs of JAX need one, then the newest. If nothing works, one that at least trains on
+    the families is returned, the recommended or the default one if possible, and the checks report what does not fit.
     """
     if release is not None and framework is not None:
         return release, framework
@@ -256,7 +258,8 @@ def choose(
                 kind != "none" and any(r and r.framework != kind for r in recommended),
                 any(v.level == "unsupported" for v in verdicts),
                 any(v.statement for v in verdicts),
-                kind != "none" and any(r and r.release != known.version for r in recommended),
+                kind != "none" and any(r and (r.framework, r.release) != (kind, known.version) for r in recommended),
+                kind == "jax" and any(not n.system for n in needs) and not catalog.container(known, kind),
                 (bool(wrong) or kind == "none") and known.version != catalog.default_release,
                 tuple(-n for n in numbers(known.version)),
             )

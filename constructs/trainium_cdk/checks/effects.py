@@ -140,7 +140,7 @@ def mirror_without_use(env: Environment) -> Iterator[Problem]:
     if env.bootstrap.neuron_release not in (None, *env.catalog.releases):
         return  # another rule reports it
     names = [image for chart in installed.values() for image in chart.images.values()]
-    names += [env.catalog.eks.shell_image, env.release.container or ""]
+    names += [env.catalog.eks.shell_image, env.catalog.container(env.release, env.framework) or ""]
     hosts = sorted({name.partition("/")[0] for name in names if name})
     for prefix, address in mirror.images.items():
         used = any(f"{name}/".startswith(f"{prefix}/") or name.startswith(f"{prefix}:") for name in names)

@@ -100,7 +100,7 @@ def missing_driver(env: Environment) -> Iterator[Problem]:
 def release_without_image(env: Environment) -> Iterator[Problem]:
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
     release = env.release if known else None
-    if release and not release.container:
+    if release and not env.catalog.container(release, env.framework):
         example = env.catalog.image_example(release.version, env.framework)
         yield info(
             ("bootstrap", "neuron_release"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
+from trainium_cdk.catalog.constants import JAX
 from trainium_cdk.catalog.stack import alternatives
 from trainium_cdk.checks.rule import Rules, error, info, inventories, join_words, warning
 from trainium_cdk.errors import UnknownCatalogEntry
@@ -55,6 +56,12 @@ def incompatible_versions(env: Environment) -> Iterator[Problem]:
                 else "plan the migration"
             )
             yield level(at, f"{what}: {verdict.statement}", fix, value=value, engine=cluster.engine.name)
+
+
+@RULES.add
+def jax_is_a_beta(env: Environment) -> Iterator[Problem]:
+    if env.framework == "jax":
+        yield info(_AT, JAX, "for a program in PyTorch, leave bootstrap.framework out")
 
 
 @RULES.add

@@ -21,7 +21,8 @@ image = typer.Typer(help="Build images of training containers, or of Slurm nodes
 def build(
     on: Target,
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile, or an example: torchneuron, bert-large.")
+        Path,
+        typer.Argument(metavar="DIR", help="Folder with the Dockerfile, or an example: torchneuron, bert-large, jax."),
     ],
     tag: Annotated[str | None, typer.Option(help="Default: derived from the content.")] = None,
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",

@@ -112,6 +112,9 @@ def init(
             help="Most nodes at once. Default: 4; 1 where the instance type has no EFA.",
         ),
     ] = None,
+    framework: Annotated[
+        str, typer.Option(help="jax, torch-native or torch-xla. Default: the one that AWS recommends for the type.")
+    ] = "",
     region: Annotated[
         str | None,
         typer.Option(
@@ -131,6 +134,7 @@ def init(
     """
     from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.constants import JAX
     from trainium_cdk.catalog.models import TITLES
 
     file = Path("environment.yaml")
@@ -153,6 +157,13 @@ def init(
     chosen = engines.get(engine)
     if instance_type not in known.instances:
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
+    if framework and framework not in TITLES:
+        raise TrnError(unknown("there is no framework", framework, TITLES))
+    of = [one for release in known.releases.values() for name, one in release.frameworks.items() if name == framework]
+    if framework and not any(known.instances[instance_type].family in one.families for one in of):
+        raise TrnError(
+            f"no release of the catalogue has {TITLES[framework]} for {instance_type}. Leave --framework out"
+        )
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
         there = "".join(f"; or --instance-type {kind}" for kind in known.instances if region in known.regions_of(kind))
@@ -172,7 +183,7 @@ def init(
     nodes = nodes or _nodes(known, instance_type)
     _check_name(name)
     title = chosen.title
-    text, paid = _written(known, chosen, instance_type, place, nodes, name, str(file))
+    text, paid = _written(known, chosen, instance_type, place, nodes, name, str(file), framework)
     env = settings.parse(text, str(file))
     write_file(file, text, 0o644)
     log(
@@ -185,7 +196,11 @@ def init(
         for line in project.write(force=force):
             log(line)
     deploy = f"cdk deploy {chosen.stack}"
-    if recommended := known.recommended(instance_type):
+    recommended = known.recommended(instance_type)
+    if env.framework == "jax":
+        log(f"{JAX}. What a job needs: trn submit train.py --launcher jax --dry-run")
+        deploy = "trn launch train.py --launcher jax"
+    elif recommended and framework in ("", recommended.framework):
         job = recommended.example(next(iter(recommended.kinds)))
         log(f"jobs to run there: {', '.join(recommended.kinds)}. What the first one needs: {job} --dry-run")
         deploy = job.replace("submit", "launch", 1)
@@ -193,7 +208,7 @@ def init(
 
 
 def _written(
-    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int, name: str, file: str
+    known: Catalog, engine: Engine, instance_type: str, region: str, nodes: int, name: str, file: str, framework: str
 ) -> tuple[str, str]:
     """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk import settings
@@ -208,7 +223,7 @@ def _written(
         title=engine.title,
         name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
         region=region,
-        software=_software(known, instance_type),
+        software=_software(known, instance_type, framework),
         instance_type=instance_type,
         nodes=nodes,
         size=size,
@@ -245,16 +260,21 @@ def _nodes(known: Catalog, instance_type: str) -> int:
     return 4 if known.instances[instance_type].efa_interfaces else 1
 
 
-def _software(known: Catalog, instance_type: str) -> str:
-    """Comments: what the nodes get, and which kinds of jobs to run there."""
+def _software(known: Catalog, instance_type: str, given: str) -> str:
+    """Comments: what the nodes get, and which kinds of jobs to run there; the framework that is given."""
+    from trainium_cdk.catalog.constants import JAX
     from trainium_cdk.catalog.models import TITLES
 
+    if given:
+        about = f"# {JAX}.\n" if given == "jax" else ""
+        return f"\n{about}bootstrap: {{framework: {given}}}\n"
     recommended = known.recommended(instance_type)
     if recommended is None:
         return ""
     framework = known.release(recommended.release).frameworks[recommended.framework]
     beta = ", a beta" if framework.beta else ""
-    ended = f"# {known.ended(recommended.framework)}.\n" if known.ended(recommended.framework) else ""
+    ended = known.ended(recommended.framework)
+    ended = f"# {ended}.\n# AWS supports JAX there, as a beta: trn init --framework jax.\n" if ended else ""
     return f"""
 # AWS recommends for {instance_type}, and the nodes get: {TITLES[recommended.framework]} {framework.version}{beta}, of Neuron SDK {recommended.release}.
 {ended}# Kinds of jobs to run: {", ".join(recommended.kinds)} (`trn submit --list` describes them). The default, written out:

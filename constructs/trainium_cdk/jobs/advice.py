@@ -85,7 +85,7 @@ def _stacks(kind: Needs, cluster: ClusterOutputs, catalog: Catalog, families: tu
             if kind.FRAMEWORKS and name not in kind.FRAMEWORKS:
                 continue
             if cluster.containers:
-                image = catalog.images.get(release.container or "")
+                image = catalog.images.get(catalog.container(release, name) or "")
                 stack = Stack.eks(catalog, families, release=release.version, framework=name)
                 stacks = [(stack, image.python if image else "")]
             else:

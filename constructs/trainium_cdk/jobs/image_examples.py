@@ -10,8 +10,8 @@ from trainium_cdk.errors import TrnError
 if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
 
-EXAMPLES = ("torchneuron", "bert-large")
-"""TorchNeuron with the packages of `finetune`; Neuron's training container with the packages of `bert-large`."""
+EXAMPLES = ("torchneuron", "bert-large", "jax")
+"""TorchNeuron with the packages of `finetune`; Neuron's training containers with the packages of `bert-large`, and with Optax and Orbax."""
 
 
 def how_to_build(cluster: ClusterOutputs) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog.stack import FrameworkChoice
     from trainium_cdk.outputs import Cluster, Fleet
 
-_FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-native": "torch-native"}
+_FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-native": "torch-native", "jax": "jax"}
 _DEPLOYED = "deployed"
 
 

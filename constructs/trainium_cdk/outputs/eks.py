@@ -162,7 +162,7 @@ def eks_outputs(
         cluster_name=env.eks_cluster_name,
         namespace=env.eks.namespace,
         claims=",".join(_unknown_claims(env) if claims is None else claims),
-        image=env.eks.mirror.image(env.release.container or ""),
+        image=env.eks.mirror.image(env.catalog.container(env.release, env.framework) or ""),
         shell_image=env.eks.mirror.image(env.catalog.eks.shell_image),
         build_project=build_project,
         endpoint=env.eks.endpoint,

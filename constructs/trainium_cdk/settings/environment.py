@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines, requirements
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, boot_driver, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
+from trainium_cdk.catalog.stack import FrameworkChoice
 from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Days, Region, S3Folder, Settings, Version, refuse_duplicates
@@ -75,10 +76,10 @@ class Bootstrap(Settings):
     neuron_release: Version | None = None
     """Neuron SDK release. Default: the one that AWS recommends for the instance types; else the newest that AWS supports for them, the
     framework and the operating system."""
-    framework: Literal["torch-xla", "torch-native", "none"] | None = None
-    """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), or `none` for no virtual
-    environment (bring your own). Default: the one that AWS recommends for the instance types, torch-native for Trn2 and Trn3; else one
-    that can train on them."""
+    framework: FrameworkChoice | None = None
+    """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), jax (JAX, a beta of AWS), or `none`
+    for no virtual environment (bring your own). Default: the one that AWS recommends for the instance types, torch-native for Trn2 and
+    Trn3; else a PyTorch that can train on them. JAX is used only where it is named."""
     venv: Annotated[
         str,
         Text(r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$", "a name or path of letters, digits and . _ -", "/efs/venv"),
@@ -241,7 +242,7 @@ class Environment(Settings):
         return self.catalog.release(self._chosen[0])
 
     @property
-    def framework(self) -> Literal["torch-xla", "torch-native", "none"]:
+    def framework(self) -> FrameworkChoice:
         """The framework of its nodes: the one that is set, else the best for its instance types."""
         return self._chosen[1]
 
@@ -282,7 +283,7 @@ class Environment(Settings):
         return boot_driver(self.catalog, release=self.release.version, version=self.kubernetes_version)
 
     @property
-    def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
+    def _chosen(self) -> tuple[str, FrameworkChoice]:
         families, sections, catalog = self.families, self.sections, self.catalog
         active = tuple(sections[name].need(catalog, families[name]) for name in self.engines if families[name])
         return choose(self.catalog, active, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)

@@ -109,15 +109,13 @@ class Script(Job):
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate", "jax", "batch"] = Field(
         default="none",
-        description="Start a Python script for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
-        "must be installed. jax: start it once on each node, as one process of JAX with all NeuronCores of the node (with tasks_per_node: a "
-        "share of them). none: the script is started on each node as it is, and starts its processes itself. batch (Slurm): it is "
-        "started once, on the first node, as sbatch does, and may call srun.",
+        description="Start a Python script for each NeuronCore: with PyTorch's torchrun, or with Hugging Face's accelerate, which must be installed. "
+        "jax: one process of JAX on each node, with all NeuronCores, or tasks_per_node with a share. none: the script is started on each node as "
+        "it is, and starts its processes itself. batch (Slurm): it is started once, on the first node, as sbatch does, and may call srun.",
     )
     framework: Literal["torch-xla", "torch-native", "jax"] | None = Field(
         default=None,
-        description="torch-xla, torch-native (TorchNeuron) or jax. It decides which variables set the compile cache. Default: the cluster's; with "
-        "launcher jax: jax.",
+        description="torch-xla, torch-native (TorchNeuron) or jax, which decides the variables of the compile cache. Default: launcher's, or cluster's.",
     )
     precompile: bool = Field(
         default=False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only)."

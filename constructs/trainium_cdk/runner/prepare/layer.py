@@ -15,11 +15,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-FRAMEWORK = ("torch", "torch-xla", "torch-neuronx", "libneuronxla", "neuronx-cc", "nki")
+FRAMEWORK = ("torch", "torch-xla", "torch-neuronx", "jax", "jaxlib", "jax-neuronx", "libneuronxla", "neuronx-cc", "nki")
 """What no package of a kind may replace: the vendor releases these together."""
 PROTECTED = (
     *FRAMEWORK, "torch-neuron", "neuronx-cc-stubs", "nki-library", "neuronx-distributed", "neuronx-distributed-training",
-    "neuronx-distributed-inference", "jax-neuronx", "transformers-neuronx", "aws-neuronx-runtime-discovery",
+    "neuronx-distributed-inference", "transformers-neuronx", "aws-neuronx-runtime-discovery",
 )  # fmt: skip
 """What no requirement of a user replaces where it is installed."""
 
