@@ -37,6 +37,9 @@ _SURVIVED = re.compile(
 )
 """A program that prints this continues without what it lacks."""
 
+_ABORTS = re.compile(r"^(?:\w+::)+\w+:|\bTerminating process because the JAX distributed service")
+"""The C++ part of a program that ends the program, as another process has ended."""
+
 _BEGINNING = 60
 """Characters of a line by which it is found in an exception, whose text is cut."""
 
@@ -97,7 +100,15 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Error
     """
     # an exception of a launched worker's log is not the reason, if the launcher reports that one was killed
     killed = _signal(code, kills) or (_signal(said.code, kills) if said.launcher else "") or (_MEMORY if kills else "")
-    if not killed and not said.raised and code and not (said.launcher and said.code):  # else siblings that it stopped
+    if (
+        code in (-signal.SIGABRT, 128 + signal.SIGABRT)
+        and said.follows
+        and any(map(_ABORTS.search, (said.follows, *said.lines)))
+    ):
+        killed = ""
+    if (
+        not killed and not said.raised and not said.follows and code and not (said.launcher and said.code)
+    ):  # else siblings that it stopped
         told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
         killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
     parts = [killed] if killed else []
