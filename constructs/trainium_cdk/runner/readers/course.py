@@ -74,6 +74,7 @@ class Course:
         last: the last step. at: where a progress bar without a loss stands.
         total: the steps that the log announces.
         summary: what Hugging Face's Trainer tells at the end.
+        _beside: what lines without a loss tell of a step whose loss is on a line of its own, as Levanter and DeepSpeed print it.
     """
 
     last: Step | None = None
@@ -84,6 +85,8 @@ class Course:
     _form: int = 0
     _by: str = ""
     _rank: str = ""
+    _beside: Step | None = None
+    _losses: bool = False
     _stamp: tuple[float, int] | None = field(default=None, repr=False)
     _ended: bool = False
     _bars: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict, repr=False)
@@ -105,9 +108,12 @@ class Course:
             step = self._placed(step)
         records: list[Record] = []
         if step is not None and self._counts(line.form, by, line.rank, step):
-            step = self._completed(step, text)
-            self.last = step
-            records.append(step)
+            step = _filled(self._completed(step, text), self._beside)
+            if line.bare and self._losses:
+                self._beside = step
+            else:
+                self.last, self._beside, self._losses = step, None, not line.bare
+                records.append(step)
         for one in line.trials:
             at = one.step if step is None else step.step
             if (step is None and one.step is None) or self._told.get(
@@ -189,6 +195,11 @@ class Course:
         if made.throughput is None and made.global_batch_size and step.seconds:
             made = made._replace(throughput=made.global_batch_size / step.seconds)
         return made
+
+
+def _filled(step: Step, beside: Step | None) -> Step:
+    """A step with the values that it lacks itself, but its loss."""
+    return step if beside is None else Step(*(b if a is None and i > 1 else a for i, (a, b) in enumerate(zip(step, beside))))
 
 
 @dataclass
