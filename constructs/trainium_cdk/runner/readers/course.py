@@ -199,7 +199,11 @@ class Course:
 
 def _filled(step: Step, beside: Step | None) -> Step:
     """A step with the values that it lacks itself, but its loss."""
-    return step if beside is None else Step(*(b if a is None and i > 1 else a for i, (a, b) in enumerate(zip(step, beside))))
+    return (
+        step
+        if beside is None
+        else Step(*(b if a is None and i > 1 else a for i, (a, b) in enumerate(zip(step, beside))))
+    )
 
 
 @dataclass

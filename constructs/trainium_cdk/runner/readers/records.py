@@ -253,7 +253,7 @@ _NAMES = {
     "global batch size": "global_batch_size",
     **dict.fromkeys(
         ("total steps", "max steps", "total iters", "max iters", "total iterations", "max iterations", "training steps", "optimization steps",
-         "param steps"),
+         "param steps", "max step"),
         "total_steps",
     ),
     "seconds": "seconds",
