@@ -125,8 +125,8 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Return the training's position: its last step, or what its progress bar counts."""
-        last, at = self.last, self.at
+        """Return the training's position: its last step, or what its progress bar or a line without a loss counts."""
+        last, at = self.last, self.at or self._beside
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))
         ):
