@@ -86,7 +86,7 @@ _FATAL = re.compile(
 )
 """Lines of glog, absl, protobuf and the C library, before they abort: XLA, its plug-ins and JAX print so why they stop. Addresses follow."""
 _ADVICE = re.compile(r" This most likely indicates.{1,300}?(?= absl::Status: )")
-"""JAX's words before the reason, which is told in 300 characters."""
+"""JAX's words before the reason: a line is cut to 300 characters."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
 SECOND_LINE = 'error message="'
 """How the second line of TorchNeuron's exceptions begins, which has the reason."""

@@ -74,7 +74,7 @@ class Course:
         last: the last step. at: where a progress bar without a loss stands.
         total: the steps that the log announces.
         summary: what Hugging Face's Trainer tells at the end.
-        _beside: what lines without a loss tell of a step whose loss is on a line of its own, as Levanter and DeepSpeed print it.
+        _beside: values of lines without a loss: Levanter and DeepSpeed print the loss on a line of its own.
     """
 
     last: Step | None = None
@@ -125,7 +125,7 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Return the training's position: its last step, or what its progress bar or a line without a loss counts."""
+        """Return the training's position: its last step, or that of its progress bar or of a line without a loss."""
         last, at = self.last, self.at or self._beside
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))
@@ -199,11 +199,8 @@ class Course:
 
 def _filled(step: Step, beside: Step | None) -> Step:
     """A step with the values that it lacks itself, but its loss."""
-    return (
-        step
-        if beside is None
-        else Step(*(b if a is None and i > 1 else a for i, (a, b) in enumerate(zip(step, beside))))
-    )
+    values = beside._asdict() if beside else {}
+    return step._replace(**{name: values[name] for name in values if name != "loss" and getattr(step, name) is None})
 
 
 @dataclass

@@ -38,7 +38,7 @@ _SURVIVED = re.compile(
 """A program that prints this continues without what it lacks."""
 
 _ABORTS = re.compile(r"^(?:\w+::)+\w+:|\bTerminating process because the JAX distributed service")
-"""The C++ part of a program that ends the program, as another process has ended."""
+"""What the C++ part of a program prints when it ends the program, because another process has ended."""
 
 _BEGINNING = 60
 """Characters of a line by which it is found in an exception, whose text is cut."""
