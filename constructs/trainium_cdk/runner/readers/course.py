@@ -74,7 +74,7 @@ class Course:
         last: the last step. at: where a progress bar without a loss stands.
         total: the steps that the log announces.
         summary: what Hugging Face's Trainer tells at the end.
-        _beside: values of lines without a loss: Levanter and DeepSpeed print the loss on a line of its own.
+        _beside: values of lines without a loss, since the last step. Levanter and DeepSpeed have such lines.
     """
 
     last: Step | None = None
@@ -125,7 +125,7 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Return the training's position: its last step, or that of its progress bar or of a line without a loss."""
+        """Return the training's position: its last step, or the newer one of a progress bar or a line without a loss."""
         last, at = self.last, self.at or self._beside
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))

@@ -100,17 +100,16 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Error
     """
     # an exception of a launched worker's log is not the reason, if the launcher reports that one was killed
     killed = _signal(code, kills) or (_signal(said.code, kills) if said.launcher else "") or (_MEMORY if kills else "")
+    if not killed and not said.raised and code and not (said.launcher and said.code):  # else siblings that it stopped
+        told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
+        killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
     if (
-        code in (-signal.SIGABRT, 128 + signal.SIGABRT)
+        "SIGABRT" in killed
         and said.follows
+        and not said.launcher
         and any(map(_ABORTS.search, (said.follows, *said.lines)))
     ):
         killed = ""
-    if (
-        not killed and not said.raised and not said.follows and code and not (said.launcher and said.code)
-    ):  # else siblings that it stopped
-        told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
-        killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
     parts = [killed] if killed else []
     for at, text in enumerate(said.raised):
         first = at == (0 if said.launcher else 1) and len(said.raised) > 1
