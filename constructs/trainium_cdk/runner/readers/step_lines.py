@@ -145,7 +145,7 @@ class StepLine(NamedTuple):
             nothing but an epoch begins; `progress`: a bar without a loss; `ended`: one with a title, at its end; `none`: not at all.
         epoch, epochs: if it has them. first: the number of the first epoch, as such lines usually have it.
         rank: the worker that it names, or empty.
-        bare: whether it has no loss, not even one that is no number.
+        bare: whether it has no loss. A NaN is one.
     """
 
     step: Step | None
