@@ -125,10 +125,44 @@ STACK = """*** Check failure stack trace: ***
     @     0x7fa1039b2c5d  absl::lts_20250127::log_internal::LogMessage::PrepareToDie()
     @     0x7fa103b7050f  PyObject_Vectorcall
 """
-JAX = f"""F1128 14:01:31.355770 30527 client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::Status: DEADLINE_EXCEEDED
-RPC: /tensorflow.CoordinationService/RegisterTask
+DIES = (
+    "Terminating process because the JAX distributed service detected fatal errors. This most likely indicates that another task died; see the other task "
+    "logs for more details. Disable Python buffering, i.e. `python -u`, to be sure to see all the previous output. absl::Status: "
+)
+JAX = f"""F1130 00:19:22.502670   17785 client.h:80] {DIES}DEADLINE_EXCEEDED: Deadline Exceeded
+
+RPC: /xla.coordination.CoordinationService/RegisterTask
 {STACK}"""
-"""What jax 0.10.2 prints where another process does not come."""
+"""What jax 0.10.0 prints where another process does not come, or has raised an exception before."""
+JAX_LEFT = f"""W1130 00:19:04.221491   18871 preemption_sync_manager.cc:146] Failed to retrieve preemption notice from coordination service: UNAVAILABLE: Socket closed
+E1130 00:19:04.221563   18871 coordination_service_agent.cc:289] Polled an error from coordination service (this can be an error from this or another task).
+F1130 00:19:04.221569   18871 client.h:80] {DIES}UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was preempted/died/restarted unexpectedly
+:UNKNOWN:Error received from peer  {{grpc_status:14, grpc_message:"Socket closed"}}
+{RAISED}ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:640
+{STACK}"""
+"""Of a process whose coordinator was killed."""
+JAX_WAITS = f"""E1130 00:18:23.248869    7764 coordination_service_agent.cc:289] Polled an error from coordination service (this can be an error from this or another task).
+F1130 00:18:23.249000    7764 client.h:80] {DIES}INTERNAL: Shutdown barrier has failed.
+Barrier result: 'DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::11093969139087927814::0. This usually happens because a task triggered the barrier too early or too slowly.
+# of tasks that reached the barrier: 1/2.
+{STACK}"""
+"""Of a process that waits for the others at its end: after an exception, too."""
+JAX_PORT = f"""E1130 00:22:41.907664   10104 add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved for '[::]:45991'
+{RAISED}jax.errors.JaxRuntimeError: UNKNOWN: Failed to start RPC server
+"""
+ORBAX = f"""{RAISED}PermissionError: [Errno 13] Permission denied: '/fsx/runs/0.orbax-checkpoint-tmp'
+
+During handling of the above exception, another exception occurred:
+
+{RAISED}jax.errors.JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: ThreadSaveMultiHostValueHolder:set_value_start::1. This usually happens because a task
+# of tasks that reached the barrier: 1/2.
+"""
+"""What orbax-checkpoint 0.12.8 prints where it may not write."""
+LOST = (
+    "The processes did not find each other, or lost each other, as one did not begin or ended earlier. Look at the first error of the other nodes "
+    "(`trn logs JOB --node N`); a script must use the address and the port that trn sets"
+)
+FATAL = "Terminating process because the JAX distributed service detected fatal errors. absl::Status:"
 ABORTED = "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason"
 
 
@@ -190,12 +224,26 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "ImportError: libnrt.so.1: cannot open shared object file: No such file or directory. The Python that ran has no Neuron packages, or the image "
         "no Neuron runtime. Remove what activates another virtual environment; in your own image, begin with one of Neuron's (`trn image build` has examples)",
     ),
+    ("a process of JAX that finds no other", "step 1\n" + JAX, 134, 2, f"{FATAL} DEADLINE_EXCEEDED: Deadline Exceeded. {LOST}"),
     (
-        "a fatal line of absl", "step 1\n" + JAX, 134, 2,
-        f"{ABORTED}. The last exception of its log: Terminating process because the JAX distributed service detected fatal errors. absl::Status: "
-        "DEADLINE_EXCEEDED. The processes did not find each other, or lost each other, as one did not begin or ended earlier. Look at the first error of "
-        "the other nodes (`trn logs JOB --node N`); a script must use MASTER_ADDR and MASTER_PORT as trn sets them",
+        "a process of JAX whose coordinator was killed", "step 1\n" + JAX_LEFT, 134, 2,
+        "ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:640. "
+        f"{LOST}. The log has: {FATAL} UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was preempted/died/restarted unexpectedly",
     ),
+    ("a process of JAX that waits at its end", "step 1\n" + JAX_WAITS, 134, 2, f"{FATAL} INTERNAL: Shutdown barrier has failed. {LOST}"),
+    ("an exception of JAX", f"step 1\n{RAISED}ValueError: shard 7 of the data is cut off\n{JAX_WAITS}", 134, 2, "ValueError: shard 7 of the data is cut off"),
+    (
+        "no memory in JAX", f"{RAISED}jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4398046511104 bytes.\n{'-' * 20}\n{JAX_WAITS}", 134, 2,
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4398046511104 bytes. The model does not fit into the device's memory. "
+        "Use a smaller batch, more tensor or pipeline parallelism, or activation checkpointing; unchanged, it fails again",
+    ),
+    (
+        "JAX's port", JAX_PORT, 1, 2,
+        "jax.errors.JaxRuntimeError: UNKNOWN: Failed to start RPC server. Another process on the node listens on that port. Let the script use the port that "
+        "trn sets, start one launcher on each node, and end what an earlier job has left there. The log has: E1130 00:22:41.907664   10104 add_port.cc:83] "
+        "Failed to add port to server: No address added out of total 1 resolved for '[::]:45991'",
+    ),
+    ("Orbax", ORBAX, 1, 2, "PermissionError: [Errno 13] Permission denied: '/fsx/runs/0.orbax-checkpoint-tmp'"),
     (
         "a failed check of XLA", f"2026-11-26 09:11:12.123456: F external/xla/xla/status_macros.cc:54] Check failed: shape.has_value() (0 vs. 1)\n{STACK}", 134, 1,
         f"{ABORTED}. The last exception of its log: Check failed: shape.has_value() (0 vs. 1)",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -281,12 +282,21 @@ def test_the_file_of_a_program(text: str, step: int | None, rank: int, phase: st
     assert one.pulse(0, 0).steps == int(step is not None)  # the same is no other step
 
 
-@pytest.mark.parametrize("program", USUAL)
-def test_steps_of_the_programs_of_all_kinds(program: str) -> None:
+SPREAD: dict[str, Callable[[int], bytes]] = {
+    "a line for each value": lambda step: (
+        f"step {step} lr 1e-4\nstep {step} loss 3.1\nstep {step} tok/s 900\n".encode()
+    ),
+    "a loss at some steps": lambda step: f"step {step} lr 1e-4 {'' if step % 10 else 'loss 3.1'}\n".encode(),
+}
+"""Lines without a loss, which is not lost."""
+
+
+@pytest.mark.parametrize("printed", [*USUAL.values(), *SPREAD.values()], ids=[*USUAL, *SPREAD])
+def test_steps_of_the_programs_of_all_kinds(printed: Callable[[int], bytes]) -> None:
     """The runner has none of the kinds' own readers."""
     one = Progress(Clock())
     for step in range(20):
-        one.read(USUAL[program](step) + b"\n", NOW)
+        one.read(printed(step) + b"\n", NOW)
     assert one.steps >= 10
     assert (one.phase, one.nans) == ("", 0)
 

@@ -69,7 +69,11 @@ _CONSEQUENCES = frozenset({
     "BackendCompilerFailed",
 })  # fmt: skip
 """Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
-_LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
+_LEFT = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed|JAX distributed service detected|CoordinationService|"
+    r"Barrier timed out|(?:Xla|Jax)RuntimeError: (?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED)\b"
+)
+"""What a process says that another one has left: in Gloo's, gRPC's and JAX's words."""
 _LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
 """DeepSpeed's launcher's line about a worker."""
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
@@ -81,6 +85,8 @@ _FATAL = re.compile(
     r"double free or corruption.{0,40}|corrupted (?:size vs\. prev_size|double-linked list).{0,40}|\*\*\* stack smashing detected \*\*\*.{0,80})"
 )
 """Lines of glog, absl, protobuf and the C library, before they abort: XLA, its plug-ins and JAX print so why they stop. Addresses follow."""
+_ADVICE = re.compile(r" This most likely indicates.{1,300}?(?= absl::Status: )")
+"""JAX's words before the reason: a line is cut to 300 characters."""
 _ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
 SECOND_LINE = 'error message="'
 """How the second line of TorchNeuron's exceptions begins, which has the reason."""
@@ -286,7 +292,7 @@ class Collector:
             self._raise(f"{found[1]}:", label, b"")
             self._keep(text)
         elif found := _FATAL.match(text):
-            fatal = found[1] or found[2]
+            fatal = _ADVICE.sub("", found[1] or found[2])
             self._raise(fatal, label, b"")
             self._keep(fatal)
         elif (found := _LAUNCHED.search(text)) and self._launched is None:

@@ -74,6 +74,7 @@ class Course:
         last: the last step. at: where a progress bar without a loss stands.
         total: the steps that the log announces.
         summary: what Hugging Face's Trainer tells at the end.
+        _beside: values of lines without a loss, since the last step. Levanter and DeepSpeed have such lines.
     """
 
     last: Step | None = None
@@ -84,6 +85,8 @@ class Course:
     _form: int = 0
     _by: str = ""
     _rank: str = ""
+    _beside: Step | None = None
+    _losses: bool = False
     _stamp: tuple[float, int] | None = field(default=None, repr=False)
     _ended: bool = False
     _bars: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict, repr=False)
@@ -105,9 +108,12 @@ class Course:
             step = self._placed(step)
         records: list[Record] = []
         if step is not None and self._counts(line.form, by, line.rank, step):
-            step = self._completed(step, text)
-            self.last = step
-            records.append(step)
+            step = _filled(self._completed(step, text), self._beside)
+            if line.bare and self._losses:
+                self._beside = step
+            else:
+                self.last, self._beside, self._losses = step, None, not line.bare
+                records.append(step)
         for one in line.trials:
             at = one.step if step is None else step.step
             if (step is None and one.step is None) or self._told.get(
@@ -119,8 +125,8 @@ class Course:
 
     @property
     def position(self) -> Step | None:
-        """Return the training's position: its last step, or what its progress bar counts."""
-        last, at = self.last, self.at
+        """Return the training's position: its last step, or the newer one of a progress bar or a line without a loss."""
+        last, at = self.last, self.at or self._beside
         if at is None or (
             last is not None and (last.total_steps != at.total_steps or (last.step or 0) >= (at.step or 0))
         ):
@@ -189,6 +195,12 @@ class Course:
         if made.throughput is None and made.global_batch_size and step.seconds:
             made = made._replace(throughput=made.global_batch_size / step.seconds)
         return made
+
+
+def _filled(step: Step, beside: Step | None) -> Step:
+    """A step with the values that it lacks itself, but its loss."""
+    values = beside._asdict() if beside else {}
+    return step._replace(**{name: values[name] for name in values if name != "loss" and getattr(step, name) is None})
 
 
 @dataclass

@@ -37,6 +37,9 @@ _SURVIVED = re.compile(
 )
 """A program that prints this continues without what it lacks."""
 
+_ABORTS = re.compile(r"^(?:\w+::)+\w+:|\bTerminating process because the JAX distributed service")
+"""What the C++ part of a program prints when it ends the program, because another process has ended."""
+
 _BEGINNING = 60
 """Characters of a line by which it is found in an exception, whose text is cut."""
 
@@ -100,6 +103,13 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Error
     if not killed and not said.raised and code and not (said.launcher and said.code):  # else siblings that it stopped
         told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
         killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
+    if (
+        "SIGABRT" in killed
+        and said.follows
+        and not said.launcher
+        and any(map(_ABORTS.search, (said.follows, *said.lines)))
+    ):
+        killed = ""
     parts = [killed] if killed else []
     for at, text in enumerate(said.raised):
         first = at == (0 if said.launcher else 1) and len(said.raised) > 1

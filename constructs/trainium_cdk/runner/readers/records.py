@@ -222,7 +222,7 @@ STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iteratio
 WORKERS = frozenset({"device", "gpu", "core", "worker", "chip", "rank"})
 _NO_STEP = frozenset({
     "max", "maximum", "total", "num", "of", "warmup", "warm", "save", "saving", "log", "logging", "remaining", "per", "every", "from", "accumulation",
-    "micro", "decay", "first", "checkpoint", "start", "end", "resume",
+    "micro", "decay", "first", "checkpoint", "start", "end", "resume", "param",
 })  # fmt: skip
 """Words before `step` whose number does not count steps."""
 _OTHER_LOSS = frozenset({
@@ -252,7 +252,8 @@ _NAMES = {
     "throughput": "throughput",
     "global batch size": "global_batch_size",
     **dict.fromkeys(
-        ("total steps", "max steps", "total iters", "max iters", "total iterations", "max iterations", "training steps", "optimization steps"),
+        ("total steps", "max steps", "total iters", "max iters", "total iterations", "max iterations", "training steps", "optimization steps",
+         "param steps", "max step"),
         "total_steps",
     ),
     "seconds": "seconds",

@@ -114,8 +114,9 @@ _TURNED = (
         ),
         r"step \2 \1 ",
     ),
+    (re.compile(r"^(.{0,100}\.py:\d{1,6}\] )\[(\d{1,12})\] (?=[\w/]{1,60}=)"), r"\1step \2 "),
 )
-"""Other orders of the same words: `120it/1.00kit` (Levanter); `loss at iteration 120: 2.31`."""
+"""Other orders of the same words: `120it/1.00kit` (Levanter); `loss at iteration 120: 2.31`; `logging_writer.py:48] [120] loss=2.31` (clu)."""
 
 
 _RICH = re.compile(
@@ -144,6 +145,7 @@ class StepLine(NamedTuple):
             nothing but an epoch begins; `progress`: a bar without a loss; `ended`: one with a title, at its end; `none`: not at all.
         epoch, epochs: if it has them. first: the number of the first epoch, as such lines usually have it.
         rank: the worker that it names, or empty.
+        bare: whether it has no loss. A NaN is one.
     """
 
     step: Step | None
@@ -153,6 +155,7 @@ class StepLine(NamedTuple):
     epochs: int | None = None
     first: int = 1
     rank: str = ""
+    bare: bool = False
 
 
 def what_to_print(log: Sequence[str]) -> str:
@@ -289,6 +292,8 @@ def _trial(numbers: list[_Named], of: str) -> StepLine | None:
     at = _position(numbers, trial=True)
     step = at.step if at and at.form == "step" and at.total is None and at.epoch is None else None
     for one in numbers:
+        if "running" in one.words:  # a mean of a part of it
+            continue
         if field(one.words, one.unit)[0] in ("loss", "trial") and preference(one.words) is not None:
             of = _of("test" in one.words) if TRIALS.intersection(one.words) else of
             return StepLine(None, (Evaluation(step, parse_number(one.value), of),))
@@ -346,7 +351,7 @@ def _line(numbers: list[_Named], text: str) -> StepLine | None:
         form = ""
     if not form and not others:
         return None
-    return StepLine(made if form else None, others, form, at.epoch, at.epochs, at.first)
+    return StepLine(made if form else None, others, form, at.epoch, at.epochs, at.first, bare=loss is None)
 
 
 def _is_lost(one: _Named) -> bool:
