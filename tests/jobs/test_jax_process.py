@@ -132,7 +132,7 @@ def test_how_it_ends(how: list[str], text: str, code: int, ends: str, tmp_path: 
 
 
 def test_the_page_shows_the_example() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/jax.md").read_text("utf-8"), re.DOTALL)
+    blocks = re.findall(r"```text\n(.*?)```", (ROOT / "docs/guides/jax.md").read_text("utf-8"), re.DOTALL)
     assert [block in (ROOT / "examples/jax/train.py").read_text("utf-8") for block in blocks] == [True, True]
 
 

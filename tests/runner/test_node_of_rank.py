@@ -16,12 +16,20 @@ JOB = JobStatus("j-1", "script", "q", "t", 2, None, ())
 
 
 @pytest.mark.parametrize(
-    ("cores", "processes", "last"), [(128, 1, 127), (64, 1, 63), (64, 4, 3), (0, 1, 0), (-5, 1, 0)]
+    ("cores", "processes", "spmd", "last"),
+    [
+        (128, 1, False, 127),
+        (64, 1, False, 63),
+        (64, 4, False, 3),
+        (0, 1, False, 0),
+        (-5, 1, False, 0),
+        (64, 1, True, 0),
+    ],
 )
 def test_a_node_has_as_many_ranks_as_neuroncores_or_copies(
-    cores: int, processes: int, last: int, tmp_path: Path
+    cores: int, processes: int, spmd: bool, last: int, tmp_path: Path
 ) -> None:
-    stage = StageSpec("train", 2, Program(("true",), "/"), processes=processes)
+    stage = StageSpec("train", 2, Program(("true",), "/"), processes=processes, spmd=spmd)
     layout.lay_out(
         tmp_path / "trn/jobs/j-1", JobSpec("j-1", "script", (stage,), environment=NodeEnvironment(cores=cores))
     )

@@ -187,6 +187,13 @@ def test_a_program_that_fails(script: str, again: bool, code: int, own: int, pod
     assert job.message["node"] == 0
 
 
+def test_a_process_of_jax_that_ends_because_another_got_the_signal(pods: Any) -> None:
+    job = pods(StageSpec("train", 2, shell("exit 143"), spmd=True))
+    assert job.run(node=0) == 143  # which Kubernetes starts again, as that of the other
+    assert job.message is None
+    assert "node 0 of 2, ranks 0 to 0," in job.out(node=0)
+
+
 def test_a_program_that_there_is_not(pods: Any) -> None:
     job = pods(StageSpec("train", program=program("no-such-program"), again=True))
     assert job.run() == 64

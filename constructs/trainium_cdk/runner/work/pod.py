@@ -140,7 +140,8 @@ def obeyed(node: StageNode, job: JobSpec, stage: StageSpec, order: health.Order 
 
 def end(node: StageNode, stage: StageSpec, ended: Ended, output: Output) -> int:
     """Record how a program has ended. Returns the exit code, which tells Kubernetes whether the job may be started again."""
-    if ended.why == TERMINATED:
+    # JAX lets all processes save, and end, if one of them got a signal: also in pods that stay
+    if ended.why == TERMINATED or (stage.spmd and ended.code == TERMINATED_CODE):
         return TERMINATED_CODE
     if not ended.why and not ended.code and not ended.found:
         records.mark(node.job, stage.name, node.run, "done", node.number)
