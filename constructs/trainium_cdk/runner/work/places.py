@@ -101,7 +101,7 @@ def variables(
         del made["NODE_RANK"]
         made["TRN_PROGRESS"] = ""
     else:
-        _add_cache(made, job.environment.framework, at["cache"])
+        _add_cache(made, job.environment, at["cache"])
     place = _find_environment(node, job.environment)
     return bases.activate(place, made) if place else made
 
@@ -176,16 +176,16 @@ def _trackers(job: JobSpec, stage: StageSpec, commit: str, own: Mapping[str, str
     return made
 
 
-def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
+def _add_cache(made: dict[str, str], of: NodeEnvironment, cache: str) -> None:
     """Set the variables by which a framework finds the compile cache. TorchNeuron gives NEURON_CC_FLAGS to the compiler, and has them in its keys.
 
     JAX also keeps its own cache, which the plug-in supports (release notes of jax-neuronx 0.1.2). Its first process writes it for all nodes.
     """
-    if framework == "torch-native":
+    if of.framework == "torch-native":
         made[_NATIVE_CACHE] = made.get(_NATIVE_CACHE) or cache
     else:
         made[_XLA_FLAGS] = f"--cache_dir={cache} {made.get(_XLA_FLAGS, '')}".rstrip()
-    if framework == "jax":
+    if of.framework == "jax" and of.cores:  # on CPUs it would warn of each graph that it reads
         made.setdefault(_JAX_CACHE, str(Path(cache).with_name("jax")))
 
 
