@@ -42,7 +42,7 @@ _GROUPS = {
         "list": ("follow:list_", "List jobs, newest first; --watch stays."),
         "status": ("follow:status", "Show stages, and why a job waits or failed; --wait, --watch."),
         "logs": ("follow:logs", "Print a job's log; -f follows it, --metrics prints the numbers."),
-        "report": ("report:report", "Write a page about jobs, or a CSV of their steps."),
+        "report": ("report:report", "Write a page about jobs: curves, cost, failures."),
         "cancel": ("follow:cancel", "Cancel jobs."),
         "cp": ("copy:cp", "Copy files and data sets between here, S3, a job and a cluster."),
         "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or cluster."),
