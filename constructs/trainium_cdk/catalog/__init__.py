@@ -10,9 +10,9 @@ Nothing in this package imports the AWS SDK or the CDK.
 
 from __future__ import annotations
 
-from trainium_cdk.catalog.devices import device_counters as device_counters
 from trainium_cdk.catalog.lookup import Catalog as Catalog
 from trainium_cdk.catalog.lookup import CatalogOverrides as CatalogOverrides
+from trainium_cdk.catalog.lookup import device_counters as device_counters
 from trainium_cdk.catalog.models import CapacityType as CapacityType
 from trainium_cdk.catalog.models import Framework as Framework
 from trainium_cdk.catalog.models import InstanceType as InstanceType

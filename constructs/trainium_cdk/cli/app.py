@@ -60,7 +60,7 @@ _GROUPS = {
     },
 }  # fmt: skip
 """The commands, as `trn --help` shows them: where each is (a module of this folder, and a function or an app of subcommands), and its line."""
-_HIDDEN = {"token": "access:token"}
+_HIDDEN = {"token": "show:token"}
 COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
 WORDS = "trn.words"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import jsii
@@ -27,6 +28,7 @@ from trainium_cdk._cdk.permissions import (
     session_manager_statements,
 )
 from trainium_cdk._cdk.retention import days_of
+from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
@@ -35,7 +37,6 @@ from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.rules import TagsFit, described_cluster
 from trainium_cdk.pcluster.ssh import key_pair, ssh_access
-from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets
 from trainium_cdk.settings import Environment, HeadNode, Pcluster, Queue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
@@ -328,3 +329,39 @@ class TrnPcluster(Checked):
         policy = iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
         acknowledge_wildcards(policy, statements)
         return policy
+
+
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """The subnet ids of a cluster's nodes, and what must exist before the nodes reach the internet."""
+
+    head: str
+    login: str | None
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
+
+
+def chosen_subnets(
+    scope: Construct,
+    vpc: ec2.IVpc,
+    candidates: ec2.SubnetSelection | None,
+    *,
+    queues: Sequence[Queue],
+    given: Mapping[str, ec2.ISubnet],
+    head_node: HeadNode,
+    head: ec2.ISubnet | None,
+    login: ec2.ISubnet | None,
+    cpu: str | None,
+) -> ClusterSubnets:
+    """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`; `cpu` is the CPU queue's name."""
+    private = selected(vpc, candidates)
+    of_head = private if head_node.subnet == "private" else vpc.public_subnets
+    if not (head or of_head):
+        raise ValueError(f"{scope.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
+    head = head or of_head[0]
+    return ClusterSubnets(
+        head=head.subnet_id,
+        login=(login or head).subnet_id,
+        queues=queue_subnets(scope, private, queues, given, cpu),
+        ready=routes_of([head, *private, *given.values()]),
+    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import jsii
+from aws_cdk import Names
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
@@ -14,6 +16,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
+from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.job_role import add_policies, job_role
 from trainium_cdk._cdk.permissions import allow, grant_addresses, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
@@ -21,9 +24,10 @@ from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, exposure, shared_storage, zones
+from trainium_cdk.checks import pcs as pcs_rules
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
-from trainium_cdk.pcs.rules import described_cluster
 from trainium_cdk.settings import Environment, Pcs, PcsLoginNode, PcsQueue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
@@ -273,4 +277,43 @@ def _queue(
                 for key, value in settings.items()
             ]
         ),
+    )
+
+
+_RULES = (
+    *capacity.RULES,
+    *pcs_rules.RULES,
+    exposure.wide_node_policies,
+    shared_storage.hidden_homes,
+    zones.type_not_in_region,
+)
+
+
+def described_cluster(
+    construct: Construct,
+    cluster: Pcs,
+    arguments: Mapping[str, tuple[str, object]],
+    *,
+    storage: TrnStorage,
+    catalog: Catalog,
+    rules: bool,
+    **changes: Any,
+) -> Environment:
+    """The environment of a cluster. Arguments as of ParallelCluster's.
+
+    Raises:
+        SettingsError: a value is not valid.
+    """
+    return describe_slurm(
+        construct,
+        "pcs",
+        "pcs",
+        cluster,
+        arguments,
+        mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
+        catalog=catalog,
+        required=(pcs_rules.system_without_image,),
+        rules=_RULES if rules else (),
+        cluster_name=cluster.cluster_name or Names.unique_resource_name(construct, max_length=40, separator="-"),
+        **changes,
     )
