@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import jsii
 from aws_cdk import Names
@@ -21,8 +20,7 @@ from trainium_cdk._cdk.job_role import add_policies, job_role
 from trainium_cdk._cdk.permissions import allow, grant_addresses, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk._cdk.subnets import routes_of, selected
-from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
-from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, exposure, shared_storage, zones
 from trainium_cdk.checks import pcs as pcs_rules
@@ -31,6 +29,14 @@ from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_r
 from trainium_cdk.settings import Environment, Pcs, PcsLoginNode, PcsQueue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
+
+_RULES = (
+    *capacity.RULES,
+    *pcs_rules.RULES,
+    exposure.wide_node_policies,
+    shared_storage.hidden_homes,
+    zones.type_not_in_region,
+)
 
 
 @dataclass(frozen=True)
@@ -107,31 +113,24 @@ class TrnPcsCluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        environment = described_cluster(
+        environment = describe_slurm(
             self,
+            "pcs",
+            "pcs",
             cluster,
             {
                 "queues": ("queues", queues),
                 "login_node": ("login", login_node),
                 "cluster_name": ("cluster_name", cluster_name),
             },
-            storage=storage,
+            mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
             catalog=catalog,
-            rules=rules,
+            required=(pcs_rules.system_without_image,),
+            rules=_RULES if rules else (),
+            cluster_name=cluster.cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
         )
-        if bootstrap:
-            environment = with_scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
-        else:
-            bootstrap = TrnBootstrap(
-                self,
-                "Bootstrap",
-                bucket=TrnBucket(self, "Files").bucket,
-                cluster=environment.pcs,
-                mount_dirs=environment.storage.mount_dirs,
-                catalog=catalog,
-                rules=rules,
-            )
+        environment, bootstrap = scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
         p = environment.pcs
         subnets = selected(vpc, vpc_subnets)
         chosen = queue_subnets_of(
@@ -277,43 +276,4 @@ def _queue(
                 for key, value in settings.items()
             ]
         ),
-    )
-
-
-_RULES = (
-    *capacity.RULES,
-    *pcs_rules.RULES,
-    exposure.wide_node_policies,
-    shared_storage.hidden_homes,
-    zones.type_not_in_region,
-)
-
-
-def described_cluster(
-    construct: Construct,
-    cluster: Pcs,
-    arguments: Mapping[str, tuple[str, object]],
-    *,
-    storage: TrnStorage,
-    catalog: Catalog,
-    rules: bool,
-    **changes: Any,
-) -> Environment:
-    """The environment of a cluster. Arguments as of ParallelCluster's.
-
-    Raises:
-        SettingsError: a value is not valid.
-    """
-    return describe_slurm(
-        construct,
-        "pcs",
-        "pcs",
-        cluster,
-        arguments,
-        mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
-        catalog=catalog,
-        required=(pcs_rules.system_without_image,),
-        rules=_RULES if rules else (),
-        cluster_name=cluster.cluster_name or Names.unique_resource_name(construct, max_length=40, separator="-"),
-        **changes,
     )
