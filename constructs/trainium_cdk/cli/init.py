@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import output, peers, project
+from trainium_cdk.cli import output, peers
 from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
@@ -196,7 +196,7 @@ def init(
     log(paid)
     remember(InUse(file.resolve()), place)
     if file.resolve().is_relative_to(Path.cwd()):
-        for line in project.write(force=force):
+        for line in write_app(force=force):
             log(line)
     deploy = f"cdk deploy {chosen.stack}"
     recommended = known.recommended(instance_type)
@@ -306,7 +306,7 @@ if __name__ == "__main__":
 '''
 
 
-def write(*, force: bool) -> Iterator[str]:
+def write_app(*, force: bool) -> Iterator[str]:
     """Write app.py and cdk.json, each where there is none; yields what to say, also if the CDK's command line cannot be run.
 
     Args:
