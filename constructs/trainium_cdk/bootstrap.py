@@ -231,7 +231,7 @@ def scripts_of(
             construct,
             "Bootstrap",
             bucket=TrnBucket(construct, "Files").bucket,
-            cluster=environment.slurm_sections[engine],
+            cluster=environment.pcs if engine == "pcs" else environment.pcluster,
             mount_dirs=environment.storage.mount_dirs,
             catalog=environment.catalog,
             rules=rules,
