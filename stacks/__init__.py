@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
-_HOMES = {
-    "TrnEksStack": "stacks.eks",
-    "TrnPclusterStack": "stacks.pcluster",
-    "TrnPcsStack": "stacks.pcs",
-}
+_HOMES = _lazy.homes(__file__)
 
 if TYPE_CHECKING:
     from trainium_cdk.stacks.eks import TrnEksStack as TrnEksStack

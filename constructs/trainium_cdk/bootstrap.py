@@ -23,6 +23,7 @@ from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.permissions import allow, grant_keys
 from trainium_cdk._cdk.rules import refuse_tokens
+from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import unknown_system
 from trainium_cdk.checks.pcs import system_without_image
@@ -220,15 +221,26 @@ def _refuse_written_tokens(construct: Construct, written: Mapping[str, str]) -> 
             )
 
 
-def with_scripts_of(
-    construct: Construct, environment: Environment, bootstrap: TrnBootstrap, *, engine: str, rules: bool
-) -> Environment:
-    """The environment of a cluster of an engine, with the software that the node scripts install, and the network that they know. With
-    `rules`, contradictions are registered as problems."""
+def scripts_of(
+    construct: Construct, environment: Environment, bootstrap: TrnBootstrap | None, *, engine: str, rules: bool
+) -> tuple[Environment, TrnBootstrap]:
+    """The environment of a cluster of an engine, with the software that the node scripts install, and the network that they know; and the scripts,
+    new ones in a `TrnBucket` where none are given. With `rules`, contradictions are registered as problems."""
+    if bootstrap is None:
+        made = TrnBootstrap(
+            construct,
+            "Bootstrap",
+            bucket=TrnBucket(construct, "Files").bucket,
+            cluster=environment.pcs if engine == "pcs" else environment.pcluster,
+            mount_dirs=environment.storage.mount_dirs,
+            catalog=environment.catalog,
+            rules=rules,
+        )
+        return environment, made
     scripts = bootstrap.environment
     with_scripts = environment.model_copy(update={"bootstrap": scripts.bootstrap, "network": scripts.network})
     if not rules:
-        return with_scripts
+        return with_scripts, bootstrap
     theirs, ours = scripts.slurm_sections[bootstrap.engine], with_scripts.slurm_sections[engine]
     compared = {
         "os": ([theirs.os], [ours.os]),
@@ -249,7 +261,7 @@ def with_scripts_of(
     described = Described(construct, {("bootstrap",): "bootstrap"}, engine)
     described.register(contradictions)
     described.check(with_scripts, neuron.RULES)
-    return with_scripts
+    return with_scripts, bootstrap
 
 
 def _people(section: SlurmSection) -> list[str]:

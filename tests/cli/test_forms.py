@@ -38,7 +38,7 @@ COMMANDS = [
     (f"status --wait {JOB} --local", [JOB]),
     (f"cancel {JOB} --local", [JOB]),
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
-    (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
+    (f"report {JOB} -o {NAME}-and-its-loss.html --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ['"--nodes=1"']),
     ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),

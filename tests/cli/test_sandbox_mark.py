@@ -143,12 +143,6 @@ def test_the_views_of_a_terminal_begin_with_it(
         assert seen.index(SANDBOX) < seen.index("RUNNING")
 
 
-def test_tables_say_it(sandbox: bool, tmp_path: Path) -> None:
-    trn("report", "a-1", "-o", str(tmp_path / "a.csv"))
-    head, row, *_ = (tmp_path / "a.csv").read_text().splitlines()
-    assert (head.endswith(",sandbox"), row.endswith(",True")) == (sandbox, sandbox)
-
-
 def test_list_prices_of_the_catalogue_are_real_everywhere(sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:
     """Nothing is asked of an endpoint."""
     trn("cost", "--environment", str(Path(__file__).parents[1] / "environments/tutorial.yaml"))

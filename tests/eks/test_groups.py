@@ -10,7 +10,7 @@ from aws_cdk import Stack, aws_eks_v2
 
 from tests.cdk import app, properties, synth
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.control_plane import ApiGroups
+from trainium_cdk.eks.cluster import ApiGroups
 from trainium_cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
 from trainium_cdk.outputs.eks import fleet_of
 from trainium_cdk.settings import NodeGroup

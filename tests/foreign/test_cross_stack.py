@@ -46,7 +46,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
-from trainium_cdk.cli.project import flags
+from trainium_cdk.cli.init import flags
 from trainium_cdk.settings import Fsx, Peering
 
 

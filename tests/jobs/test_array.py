@@ -21,7 +21,6 @@ from trainium_cdk.jobs.report import collect_all, report
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
-from trainium_cdk.runner.readers.records import Step
 
 CATALOG = Catalog.load()
 STATUS = JobStatus(
@@ -126,7 +125,7 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
 
 
 def test_members_are_compared(backend: SlurmBackend, tmp_path: Path) -> None:
-    """By the page, live and of one moment, and the table."""
+    """By the page, live and of one moment."""
     go = tmp_path / "go"
     line = 'echo "LOG Fri Nov 20 08:00:05 2026 - (0, $n) step_loss : 1$n.$TRN_ARRAY_INDEX learning_rate : 2.80e-06 throughput : 100.25 "'
     sent = backend.submit(
@@ -141,13 +140,10 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path) -> None:
     assert until(lambda: losses("12.") == 2)
     go.touch()
     assert until(lambda: losses("13.") == 3 and live.ended)
-    taken: list[tuple[str, int, float | None]] = []
-
-    def take(id: str, number: int, step: Step) -> None:
-        taken.append((id, number, step.loss))
-
-    runs = collect_all(backend, [sent.id], CATALOG, take=take)
-    assert taken == [(f"{sent.id}/{n}", k, float(f"1{k}.{n}")) for n in (1, 2, 3) for k in (1, 2, 3)]
+    runs = collect_all(backend, [sent.id], CATALOG)
+    assert [one.curves["loss"].all() for one in runs] == [
+        [(k, float(f"1{k}.{n}")) for k in (1, 2, 3)] for n in (1, 2, 3)
+    ]
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
     assert page.count(f"<td>{sent.id}/2</td>") == 5
     assert f"<title>{sent.id}/1</title>" in page

@@ -22,8 +22,7 @@ from trainium_cdk.cli import copy as command
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
-from trainium_cdk.jobs.bucket_copy import BucketCopy
-from trainium_cdk.jobs.copy import Copy, CopyPlan
+from trainium_cdk.jobs.copy import BucketCopy, Copy, CopyPlan
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
 from trainium_cdk.runner.requests import Entry, GiveFiles, TakeFiles

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from trainium_cdk.cli.filters import LineFilter
+from trainium_cdk.cli.filters import LineFilter, Stream
 from trainium_cdk.cli.follow import summarize_members
-from trainium_cdk.cli.streams import Stream
 from trainium_cdk.jobs import joined
 from trainium_cdk.jobs.backend import Changes
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage

@@ -19,7 +19,7 @@ from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.kubernetes.conftest import script
 from trainium_cdk.cli.app import app
-from trainium_cdk.cli.streams import Stream
+from trainium_cdk.cli.filters import Stream
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, names
@@ -224,7 +224,7 @@ def ended_on_slurm() -> tuple[SlurmBackend, str]:
     ("made", "most"), [(ended_on_slurm, 11), (with_ended_job, 12)], ids=["on Slurm", "on Kubernetes"]
 )
 def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend, str]], most: int) -> None:
-    """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `cli/follow.py` and `cli/streams.py`, which print it, and
+    """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `cli/follow.py` and `cli/filters.py`, which print it, and
     `WAY`. The lines are those that the docs recommend for your own script. A vendor's lines add their kind's reader, a failed job its reason."""
     backend, id = made()
     printed: list[bytes] = []

@@ -346,10 +346,6 @@ def test_modules_on_a_real_slurm(backend: SlurmBackend, tmp_path: Path) -> None:
             Script.from_command(("python", "-m", "no_such.train")),
             r"has no no_such. Send the folder that has it \(--workdir\)",
         ),
-        (
-            Script(filename="t.py", content=b"1", launcher="accelerate"),
-            "has no accelerate. Name it in a requirements file",
-        ),
     )
     for job, message in absent:
         with pytest.raises(SubmitError, match=message):

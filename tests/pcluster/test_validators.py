@@ -16,8 +16,7 @@ from tests.support import completed, need_pcluster, swept
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import SOURCES
-from trainium_cdk.cluster_configuration.config import Config, render
-from trainium_cdk.cluster_configuration.merge import merged
+from trainium_cdk.cluster_configuration.config import Config, merged, render
 from trainium_cdk.settings.pcluster import LOG_DAYS
 
 FOLDER = Path("tests/environments")

@@ -10,22 +10,15 @@ Nothing in this package imports the AWS SDK or the CDK.
 
 from __future__ import annotations
 
-from trainium_cdk.catalog.devices import device_counters as device_counters
 from trainium_cdk.catalog.lookup import Catalog as Catalog
 from trainium_cdk.catalog.lookup import CatalogOverrides as CatalogOverrides
+from trainium_cdk.catalog.lookup import device_counters as device_counters
 from trainium_cdk.catalog.models import CapacityType as CapacityType
 from trainium_cdk.catalog.models import Framework as Framework
-from trainium_cdk.catalog.models import FrameworkName as FrameworkName
 from trainium_cdk.catalog.models import InstanceType as InstanceType
 from trainium_cdk.catalog.models import NeuronRelease as NeuronRelease
-from trainium_cdk.catalog.models import Nvme as Nvme
-from trainium_cdk.catalog.models import OperatingSystem as OperatingSystem
-from trainium_cdk.catalog.models import ParallelClusterFacts as ParallelClusterFacts
-from trainium_cdk.catalog.models import Repositories as Repositories
-from trainium_cdk.catalog.models import Statement as Statement
 from trainium_cdk.catalog.stack import Need as Need
 from trainium_cdk.catalog.stack import Stack as Stack
-from trainium_cdk.catalog.stack import Verdict as Verdict
 from trainium_cdk.catalog.stack import best_ami as best_ami
 from trainium_cdk.catalog.stack import boot_driver as boot_driver
 from trainium_cdk.catalog.stack import choose as choose
@@ -33,4 +26,3 @@ from trainium_cdk.catalog.stack import driver_fits as driver_fits
 from trainium_cdk.catalog.stack import evaluate as evaluate
 from trainium_cdk.catalog.stack import nearest as nearest
 from trainium_cdk.catalog.stack import python_of as python_of
-from trainium_cdk.errors import UnknownCatalogEntry as UnknownCatalogEntry

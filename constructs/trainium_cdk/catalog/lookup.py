@@ -389,3 +389,8 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "torchtitan": _merged(read("torchtitan")["presets"], overrides.torchtitan),
         }
     )
+
+
+def device_counters() -> tuple[str, ...]:
+    """Files of the driver whose numbers rise with each error that a device's memory could not correct, by their names."""
+    return tuple(read("devices")["counters"])

@@ -42,7 +42,7 @@ _GROUPS = {
         "list": ("follow:list_", "List jobs, newest first; --watch stays."),
         "status": ("follow:status", "Show stages, and why a job waits or failed; --wait, --watch."),
         "logs": ("follow:logs", "Print a job's log; -f follows it, --metrics prints the numbers."),
-        "report": ("report:report", "Write a page about jobs, or a CSV of their steps."),
+        "report": ("report:report", "Write a page about jobs: curves, cost, failures."),
         "cancel": ("follow:cancel", "Cancel jobs."),
         "cp": ("copy:cp", "Copy files and data sets between here, S3, a job and a cluster."),
         "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or cluster."),
@@ -60,7 +60,7 @@ _GROUPS = {
     },
 }  # fmt: skip
 """The commands, as `trn --help` shows them: where each is (a module of this folder, and a function or an app of subcommands), and its line."""
-_HIDDEN = {"token": "access:token"}
+_HIDDEN = {"token": "show:token"}
 COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
 WORDS = "trn.words"

@@ -84,7 +84,7 @@ def _planned(
     jobs: Backend, source: str, target: str, image: str | None, bar: ProgressBar
 ) -> tuple[CopyPlan, Callable[[CopyPlan], None]]:
     """Plan a copy. Return the plan, and the function that carries it out."""
-    from trainium_cdk.jobs.bucket_copy import BucketCopy
+    from trainium_cdk.jobs.copy import BucketCopy
 
     copy = BucketCopy(jobs, image=image, progress=bar.add)
     if there := _remote(source):

@@ -34,7 +34,7 @@ _DROP = ("user", "age", "queue", "nodes", "duration", "reason", "state")
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
-    from trainium_cdk.cli.streams import Stream
+    from trainium_cdk.cli.filters import Stream
     from trainium_cdk.jobs import Backend, JobLog, JobStatus
     from trainium_cdk.jobs.status import Foreign
 
@@ -166,8 +166,7 @@ def logs(
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
-    from trainium_cdk.cli.filters import LineFilter, moment
-    from trainium_cdk.cli.streams import Stream
+    from trainium_cdk.cli.filters import LineFilter, Stream, moment
     from trainium_cdk.jobs import JobError, TransportError
 
     earliest = None if since is None else moment(since)

@@ -1,14 +1,17 @@
-"""`trn init`: writes an environment file to begin with."""
+"""`trn init`: writes an environment file to begin with, and the CDK app of it: app.py and cdk.json, in the current folder."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import output, peers, project
+from trainium_cdk.cli import output, peers
 from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
@@ -193,7 +196,7 @@ def init(
     log(paid)
     remember(InUse(file.resolve()), place)
     if file.resolve().is_relative_to(Path.cwd()):
-        for line in project.write(force=force):
+        for line in write_app(force=force):
             log(line)
     deploy = f"cdk deploy {chosen.stack}"
     recommended = known.recommended(instance_type)
@@ -288,3 +291,74 @@ def _check_name(name: str, given: str = "--name") -> None:
     from trainium_cdk.problems import Source
 
     settings.validate({"name": name}, Source(given))
+
+
+_MARK = "Written by `trn init`"
+"""Stands in both files: only such a file is overwritten."""
+_APP = f'''"""{_MARK}. The stacks of the environment file of `-c env=FILE`, of TRN_ENV, or of `trn use`."""
+
+import sys
+
+from trainium_cdk.app import run
+
+if __name__ == "__main__":
+    sys.exit(run())
+'''
+
+
+def write_app(*, force: bool) -> Iterator[str]:
+    """Write app.py and cdk.json, each where there is none; yields what to say, also if the CDK's command line cannot be run.
+
+    Args:
+        force: also where `trn init` has written it.
+
+    Raises:
+        TrnError: the folder cannot be written to.
+    """
+    from trainium_cdk.operations.updates import spec
+
+    texts = {"app.py": _APP, "cdk.json": json.dumps(_configuration(), indent=2) + "\n"}
+    written = []
+    for name, text in texts.items():
+        file = Path(name)
+        if file.exists() and not (force and _ours(file)):
+            yield f"{name} is there already, and stays as it is"
+            continue
+        write_file(file, text, 0o644)
+        written.append(name)
+    if written:
+        yield f"written too, for cdk: {' and '.join(written)}"
+    if not (spec.installed() or spec.npm()):
+        yield spec.NO_NODE
+
+
+def _ours(file: Path) -> bool:
+    try:
+        return _MARK in file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _configuration() -> dict[str, Any]:
+    """Return the content of cdk.json. The app runs with this Python, and with the CDK's feature flags with which the stacks are tested."""
+    return {"//": f"{_MARK}.", "app": f"{printed(_python())} app.py", "context": flags()}
+
+
+def flags() -> dict[str, Any]:
+    """The CDK's feature flags, as in this project's own cdk.json.
+
+    Raises:
+        TrnError: the file is not in the package.
+    """
+    file = Path(__file__).with_name("cdk.json")
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))["context"]
+    except (OSError, ValueError, KeyError) as e:
+        raise TrnError(f"cannot read {file}: {e}. Install trainium-cdk again") from None
+    return found
+
+
+def _python() -> Path:
+    """This Python; by its path in the current folder, if it is there: the folder can then be moved."""
+    python = Path(sys.executable)
+    return python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python

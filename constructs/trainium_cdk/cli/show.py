@@ -1,15 +1,18 @@
-"""`trn show`: a deployed cluster and its kubeconfig, and the schema of the environment file."""
+"""`trn show`, `token`: a deployed cluster, also for kubectl and other clients, and the schema of the environment file."""
 
 from __future__ import annotations
 
+import shutil
+import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.access import kubeconfig
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, Stack
-from trainium_cdk.cli.output import echo_json
+from trainium_cdk.cli.options import DEFAULT_STACK, EKS_STACK, EnvFile, Region, Stack, Target, kubernetes, on_cluster
+from trainium_cdk.cli.output import echo, echo_json, log, write_file
 from trainium_cdk.cli.settings import SETTINGS
+from trainium_cdk.jobs.quote import printed
 
 show = typer.Typer(
     help="Show the environment file's schema, a deployed cluster, or its kubeconfig.",
@@ -48,6 +51,61 @@ def schema(
     from trainium_cdk.cli import job_file
 
     echo_json(job_file.json_schema() if job else settings.json_schema())
+
+
+@on_cluster(stack=EKS_STACK, local=False)
+def kubeconfig(
+    on: Target,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to this file, which only you can read.")
+    ] = None,
+    tunnel: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Port of this machine for a tunnel to a private API, kept open until Ctrl-C. Default: no tunnel.",
+        ),
+    ] = 0,
+) -> None:
+    """Print a kubeconfig of the stack's cluster, for kubectl.
+
+    It contains no secret: `trn` creates a token on request.
+    """
+    from trainium_cdk.jobs.kubernetes import access
+
+    found = kubernetes(on).cluster
+    endpoint = access.find(found)
+    if tunnel:
+        endpoint = access.reach(found, endpoint, port=tunnel)
+    command = [shutil.which("trn") or "trn", "token", "--name", found.cluster_name, "--region", found.region]
+    if found.access_role:
+        command += ["--role", found.access_role]
+    text = access.kubeconfig(found, endpoint, command)
+    if output is None:
+        echo(text, end="")
+    else:
+        write_file(output, text, 0o600)
+        log(f"export KUBECONFIG={printed(output.resolve())}")
+    if tunnel and endpoint.server_name:
+        log(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            log("\nthe tunnel is closed")
+
+
+def token(
+    name: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
+    region: Annotated[str, typer.Option(help="Its region.")],
+    role: Annotated[str, typer.Option(help="Role to assume, if these credentials may.")] = "",
+) -> None:
+    """Print a token for an EKS cluster, in the format of kubectl's credential plug-ins."""
+    from trainium_cdk.jobs.kubernetes.access import Identity
+
+    echo(Identity(name, region, role=role).token().to_exec_credential())
 
 
 show.command()(kubeconfig)

@@ -220,7 +220,7 @@ def submit(
         _Of(
             metavar="NAME=VALUES",
             help="Values to try: lr=1e-4,3e-4. Each is a member of an array, with --lr=1e-4 and TRN_SWEEP_LR; {lr} in ARGS is replaced instead. "
-            "Repeat the option for all combinations, or give a file with a row for each member: values.csv or values.jsonl.",
+            "Repeat the option for all combinations, or give a file with a row for each member: values.csv.",
         ),
     ] = None,
     follow: Annotated[

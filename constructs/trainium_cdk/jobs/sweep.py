@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +21,7 @@ from trainium_cdk.runner.spec import Part, Place, Sweep, Word, Words
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MOST_CHARACTERS = 1000
-_FILES = (".csv", ".jsonl")
-_FORM = "Write NAME=VALUE,VALUE, for example lr=1e-4,3e-4, or a file: values.csv or values.jsonl"
+_FORM = "Write NAME=VALUE,VALUE, for example lr=1e-4,3e-4, or a file: values.csv"
 
 
 def as_array(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,12 +46,12 @@ def read(given: Any) -> Sweep:
     if all(isinstance(one, Mapping) for one in given):
         return _rows([(f"member {at}", one) for at, one in enumerate(given)])
     texts = [str(one) for one in given]
-    files = [text for text in texts if text.endswith(_FILES) and "=" not in text]
+    files = [text for text in texts if text.endswith(".csv") and "=" not in text]
     if not files:
         return _product([_parse(text) for text in texts])
     if len(texts) > 1:
         raise wrong(f"--sweep {files[0]} has a row for each member. Give it alone, and write the other values into it")
-    return _rows(_of_file(Path(files[0])))
+    return _rows(list(_of_file(Path(files[0]))))
 
 
 def check(sweep: Sweep, args: Sequence[str], env: Mapping[str, str]) -> None:
@@ -194,18 +192,13 @@ def _check_number(members: int) -> None:
         )
 
 
-def _of_file(file: Path) -> list[tuple[str, Mapping[Any, Any]]]:
+def _of_file(file: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
         raise wrong(f"cannot read the sweep {file}: {reason}. {fix_of_path(file)}") from None
-    lines = text.splitlines()
-    return list((_of_csv if file.suffix == ".csv" else _of_json)(lines))
-
-
-def _of_csv(lines: Sequence[str]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    reader = csv.reader(text.splitlines(), skipinitialspace=True, strict=True)
     names: list[str] = []
     try:
         for row in reader:
@@ -223,18 +216,3 @@ def _of_csv(lines: Sequence[str]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
                 yield f"line {reader.line_num}", dict(zip(names, (value.strip() for value in row), strict=True))
     except csv.Error as e:
         raise wrong(f"sweep: line {reader.line_num} is no CSV: {e}. Write values with commas between them") from None
-
-
-def _of_json(lines: Sequence[str]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)  # numbers as they are written
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise wrong(
-                f'sweep: line {number} is no JSON object. Write one for each member, for example {{"lr": 1e-4}}'
-            )
-        yield f"line {number}", row

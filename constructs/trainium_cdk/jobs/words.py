@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
@@ -25,33 +25,23 @@ MAX_WORD_BYTES = 131_071
 MAX_WORDS_BYTES = 1_000_000
 """Longest arguments and variables together. Linux takes 2 MiB in all; the rest is for the node's own variables."""
 
-_LAUNCHERS: dict[str, Words] = {
-    "torchrun": (
-        "torch.distributed.run",
-        *("--nproc_per_node", (Place("processes"),), "--nnodes", (Place("nodes"),), "--node_rank", (Place("node"),)),
-        *("--master_addr", (Place("master"),), "--master_port", (Place("port"),)),
-    ),
-    "accelerate": (
-        "accelerate.commands.launch",
-        *("--multi_gpu", "--num_processes", (Place("workers"),)),
-        *("--num_machines", (Place("nodes"),), "--machine_rank", (Place("node"),)),
-        *("--main_process_ip", (Place("master"),), "--main_process_port", (Place("port"),)),
-    ),
-}
 
-
-def launch(*program: Word, by: Literal["torchrun", "accelerate"] = "torchrun") -> Words:
+def launch(*program: Word) -> Words:
     """The words that start a Python program once for each NeuronCore of the node.
 
-    The launchers are started as modules: the script `torchrun` runs the Python it was installed with, which does not have the job's
-    packages. `--multi_gpu` is Accelerate's name for several processes on any accelerator.
+    torchrun is started as a module: the script `torchrun` runs the Python it was installed with, which does not have the job's packages.
     """
-    return ("python3", "-m", *_LAUNCHERS[by], *program)
+    return (
+        *("python3", "-m", "torch.distributed.run"),
+        *("--nproc_per_node", (Place("processes"),), "--nnodes", (Place("nodes"),), "--node_rank", (Place("node"),)),
+        *("--master_addr", (Place("master"),), "--master_port", (Place("port"),)),
+        *program,
+    )
 
 
 def starts_several(program: Words) -> bool:
     """Say whether a launcher in a program starts one process for each NeuronCore."""
-    return (Place("processes"),) in program or (Place("workers"),) in program
+    return (Place("processes"),) in program
 
 
 def options(given: Iterable[str]) -> Words:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import jsii
@@ -16,6 +17,7 @@ from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
+from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.encryption import volume_statements
 from trainium_cdk._cdk.job_role import job_role
 from trainium_cdk._cdk.launch_templates import groups_among
@@ -27,15 +29,16 @@ from trainium_cdk._cdk.permissions import (
     session_manager_statements,
 )
 from trainium_cdk._cdk.retention import days_of
+from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
+from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.tags import InheritedTags
-from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
-from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks.pcluster import unknown_system
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
-from trainium_cdk.pcluster.rules import TagsFit, described_cluster
+from trainium_cdk.pcluster.rules import RULES, TagsFit, default_name, stacks_name_is_free
 from trainium_cdk.pcluster.ssh import key_pair, ssh_access
-from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets
 from trainium_cdk.settings import Environment, HeadNode, Pcluster, Queue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
@@ -43,6 +46,16 @@ from trainium_cdk.storage.given import wrapped
 
 POLICY_PATH = "/parallelcluster/"
 """The provider's role attaches customer policies of this path (or of names that begin so), and no others."""
+
+
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """The subnet ids of a cluster's nodes, and what must exist before the nodes reach the internet."""
+
+    head: str
+    login: str | None
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
 
 
 @jsii.implements(iam.IGrantable)
@@ -130,44 +143,38 @@ class TrnPcluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        environment = described_cluster(
+        stack = Stack.of(self).stack_name
+        environment = describe_slurm(
             self,
+            "pcluster",
+            "slurm",
             cluster,
             {
                 "queues": ("queues", queues),
                 "head_node": ("head", head_node),
                 "cluster_name": ("cluster_name", cluster_name),
             },
-            storage=storage,
+            mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
             catalog=catalog,
-            rules=rules,
+            required=(unknown_system, lambda env: stacks_name_is_free(env, stack)),
+            rules=RULES if rules else (),
+            cluster_name=cluster.cluster_name or default_name(self),
             volume_keys=(*cluster.volume_keys, *(key.key_arn for key in volume_keys)),
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
         )
         environment = environment.model_copy(update={"log_days": days_of(log_retention, self) or 0})  # 0: for ever
-        if bootstrap:
-            environment = with_scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)
-        else:
-            bootstrap = TrnBootstrap(
-                self,
-                "Bootstrap",
-                bucket=TrnBucket(self, "Files").bucket,
-                cluster=environment.pcluster,
-                mount_dirs=environment.storage.mount_dirs,
-                catalog=catalog,
-                rules=rules,
-            )
+        environment, bootstrap = scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)
         p = environment.pcluster
-        subnets = chosen_subnets(
-            self,
-            vpc,
-            vpc_subnets,
-            queues=p.queues,
-            given=queue_subnets or {},
-            head_node=p.head,
-            head=head_node_subnet,
-            login=login_subnet,
-            cpu=p.cpu_queue.name if p.cpu_queue else None,
+        given, private = queue_subnets or {}, selected(vpc, vpc_subnets)
+        of_head = private if p.head.subnet == "private" else vpc.public_subnets
+        if not (head_node_subnet or of_head):
+            raise ValueError(f"{self.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
+        head = head_node_subnet or of_head[0]
+        subnets = ClusterSubnets(
+            head=head.subnet_id,
+            login=(login_subnet or head).subnet_id,
+            queues=queue_subnets_of(self, private, p.queues, given, p.cpu_queue.name if p.cpu_queue else None),
+            ready=routes_of([head, *private, *given.values()]),
         )
         self._build(environment, vpc, subnets, storage, bootstrap, removal_policy, ssh_from, rules=rules)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import jsii
 from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
-from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.tags import InheritedTags
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import (
     capacity,
     exposure,
@@ -24,10 +21,9 @@ from trainium_cdk.checks import (
     zones,
 )
 from trainium_cdk.checks.storage import local_storage_over_shared, shared_mount_directory
-from trainium_cdk.settings import Environment, Pcluster, Problem
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.settings import Environment, Problem
 
-_RULES = (
+RULES = (
     *capacity.RULES,
     *pcluster.RULES,
     *pcluster_capacity.RULES,
@@ -42,44 +38,7 @@ _RULES = (
 )
 
 
-def described_cluster(
-    construct: Construct,
-    cluster: Pcluster,
-    arguments: Mapping[str, tuple[str, object]],
-    *,
-    storage: TrnStorage,
-    catalog: Catalog,
-    rules: bool,
-    **changes: Any,
-) -> Environment:
-    """The environment of a cluster.
-
-    Args:
-        arguments: of the construct, by name, in place of parts of `cluster`: the part's key, and the value.
-        catalog: has the instance types of the queues.
-        rules: whether to register problems that the rules find.
-        changes: of `cluster`.
-
-    Raises:
-        SettingsError: a value is not valid, or the cluster has the stack's name.
-    """
-    name = Stack.of(construct).stack_name
-    return describe_slurm(
-        construct,
-        "pcluster",
-        "slurm",
-        cluster,
-        arguments,
-        mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
-        catalog=catalog,
-        required=(pcluster.unknown_system, lambda env: _stacks_name_is_free(env, name)),
-        rules=_RULES if rules else (),
-        cluster_name=cluster.cluster_name or _default_name(construct),
-        **changes,
-    )
-
-
-def _default_name(construct: Construct) -> str:
+def default_name(construct: Construct) -> str:
     """Derive the name from the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
     name = Names.unique_resource_name(construct, max_length=40, separator="-")
     return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
@@ -104,7 +63,7 @@ class TagsFit:
         ]
 
 
-def _stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[Problem]:
+def stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[Problem]:
     if environment.cluster_name == stack_name:
         yield Problem(
             ("pcluster", "cluster_name"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import jsii
+from aws_cdk import Names
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
@@ -14,19 +15,28 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
+from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.job_role import add_policies, job_role
 from trainium_cdk._cdk.permissions import allow, grant_addresses, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk._cdk.subnets import routes_of, selected
-from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
-from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, exposure, shared_storage, zones
+from trainium_cdk.checks import pcs as pcs_rules
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
-from trainium_cdk.pcs.rules import described_cluster
 from trainium_cdk.settings import Environment, Pcs, PcsLoginNode, PcsQueue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
+
+_RULES = (
+    *capacity.RULES,
+    *pcs_rules.RULES,
+    exposure.wide_node_policies,
+    shared_storage.hidden_homes,
+    zones.type_not_in_region,
+)
 
 
 @dataclass(frozen=True)
@@ -103,31 +113,24 @@ class TrnPcsCluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        environment = described_cluster(
+        environment = describe_slurm(
             self,
+            "pcs",
+            "pcs",
             cluster,
             {
                 "queues": ("queues", queues),
                 "login_node": ("login", login_node),
                 "cluster_name": ("cluster_name", cluster_name),
             },
-            storage=storage,
+            mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
             catalog=catalog,
-            rules=rules,
+            required=(pcs_rules.system_without_image,),
+            rules=_RULES if rules else (),
+            cluster_name=cluster.cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
         )
-        if bootstrap:
-            environment = with_scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
-        else:
-            bootstrap = TrnBootstrap(
-                self,
-                "Bootstrap",
-                bucket=TrnBucket(self, "Files").bucket,
-                cluster=environment.pcs,
-                mount_dirs=environment.storage.mount_dirs,
-                catalog=catalog,
-                rules=rules,
-            )
+        environment, bootstrap = scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
         p = environment.pcs
         subnets = selected(vpc, vpc_subnets)
         chosen = queue_subnets_of(

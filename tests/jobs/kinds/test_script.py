@@ -58,12 +58,9 @@ def test_a_command_is_started_as_it_is(words: str, label: str, monkeypatch: pyte
     assert (started(job), job.label, job.files(plan(job, make_cluster()))) == (words.split(), label, {})
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 @pytest.mark.parametrize("words", ["python -m pkg.train --lr 1", "python3 one.py --lr 1", "python /fsx/run.py"])
-def test_a_launcher_starts_a_command_of_python(
-    launcher: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    line = ["--workdir", str(project(tmp_path)), "--launcher", launcher, "--", *words.split()]
+def test_a_launcher_starts_a_command_of_python(words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    line = ["--workdir", str(project(tmp_path)), "--launcher", "torchrun", "--", *words.split()]
     job, _ = made(monkeypatch, line)
     assert isinstance(job, Script)
     rest = words.split()[1:]
@@ -110,7 +107,6 @@ def test_a_module_with_a_folder_finds_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "module"),
     [
-        (Script(filename="t.py", content=b"1", launcher="accelerate"), "accelerate"),
         (Script.from_command(("python", "-m", "lm_eval")), "lm_eval"),
         (Script.from_command(("python", "-m", "lm_eval.run"), launcher="torchrun"), "lm_eval"),
         (Script(filename="t.py", content=b"1", launcher="torchrun"), ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def run(running: Running, folder: Path, *words: str) -> int:
 def test_a_job_is_looked_at(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
     sent = backend.submit(script(STEPS, args=("/efs/go-on",)), "looked-at")
     assert until(lambda: "(0, 6)" in text(backend.logs(sent.id)))
-    page, table = tmp_path / "report.html", tmp_path / "steps.csv"
+    page = tmp_path / "report.html"
     assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
     assert "RUNNING" in page.read_text()
     (running.shared / "go-on").touch()
@@ -39,9 +38,6 @@ def test_a_job_is_looked_at(backend: KubernetesBackend, running: Running, tmp_pa
     assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
     found = page.read_text()
     assert all(part in found for part in ("FAILED", "13.5", "100.2", "trn1.32xlarge", "<svg"))
-    assert run(running, tmp_path, "report", sent.id, "-o", str(table)) == 0
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [(row["step"], row["loss"]) for row in rows] == [(str(n), f"1{9 - n}.5") for n in range(1, 7)]
 
 
 @pytest.mark.sweep
@@ -49,14 +45,10 @@ def test_an_array_is_looked_at(backend: KubernetesBackend, running: Running, tmp
     steps = STEPS.replace(b".5 ", b".$TRN_ARRAY_INDEX ").replace(b"exit 3", b"exit 0")
     id = backend.submit(script(steps, nodes=1, args=("/efs/array-goes-on",), array="0,7"), "array-looked-at").id
     assert until(lambda: all("(0, 6)" in text(backend.logs(f"{id}/{n}")) for n in (0, 7)))
-    page, table = tmp_path / "report.html", tmp_path / "steps.csv"
+    page = tmp_path / "report.html"
     assert run(running, tmp_path, "report", id, "-o", str(page)) == 0
     assert page.read_text().count("RUNNING") == 4, "each as a figure, and in the table"
     (running.shared / "array-goes-on").touch()
     assert run(running, tmp_path, "status", "--wait", id) == 0
-    assert run(running, tmp_path, "report", id, "-o", str(table)) == 0
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [(row["job"], row["loss"]) for row in rows if row["step"] == "6"] == [
-        (f"{id}/0", "13.0"),
-        (f"{id}/7", "13.7"),
-    ]
+    assert run(running, tmp_path, "report", id, "-o", str(page)) == 0
+    assert all(f"{id}/{n}" in page.read_text() for n in (0, 7))

@@ -107,9 +107,9 @@ class Script(Job):
     )
     """Or a list of lines. A `requirements.Requirements`; None: it adds no packages."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
-    launcher: Literal["none", "torchrun", "accelerate", "jax", "batch"] = Field(
+    launcher: Literal["none", "torchrun", "jax", "batch"] = Field(
         default="none",
-        description="Start a Python script for each NeuronCore: with PyTorch's torchrun, or with Hugging Face's accelerate, which must be installed. "
+        description="Start a Python script for each NeuronCore: with PyTorch's torchrun, which also starts scripts of Hugging Face's Accelerate. "
         "jax: one process of JAX on each node, with all NeuronCores, or tasks_per_node with a share. none: the script is started on each node as "
         "it is, and starts its processes itself. batch (Slurm): it is started once, on the first node, as sbatch does, and may call srun.",
     )
@@ -232,13 +232,13 @@ class Script(Job):
         if self.launcher == "jax" and (not python or self.precompile):
             what = "precompile" if python else f"{self.command or self.filename}, which is not Python"
             raise wrong(f"launcher is jax, which cannot start {what}. Remove --launcher, or change that")
-        if self.launcher in ("torchrun", "accelerate") and (not python or self.tasks_per_node > 1):
+        if self.launcher == "torchrun" and (not python or self.tasks_per_node > 1):
             not_python = (
                 f"the command {self.command} is not python" if self.command else f"{self.filename} is not a .py file"
             )
             what = f"tasks_per_node is {self.tasks_per_node}" if python else not_python
             raise wrong(
-                f"{what}, and {self.launcher} starts one Python process for each NeuronCore itself. Remove --launcher, or change that"
+                f"{what}, and torchrun starts one Python process for each NeuronCore itself. Remove --launcher, or change that"
             )
         if self.requirements:
             try:
@@ -277,8 +277,6 @@ class Script(Job):
                 "Deploy with `bootstrap: {framework: jax}`; on Kubernetes, give an image with JAX (trn image build jax). Or name it in a "
                 "requirements file (--requirements)"
             )
-        if self.launcher == "accelerate":
-            needed["accelerate"] = "Name it in a requirements file (--requirements), or use --launcher torchrun"
         top = _module_of((self.command, *self.args)).partition(".")[0]
         if top and not self.inside and top not in sys.stdlib_module_names:
             needed[top] = (
@@ -343,8 +341,8 @@ class Script(Job):
     def program(self, plan: Plan) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
-        if self.launcher == "torchrun" or self.launcher == "accelerate":
-            started = words.launch(*(() if self.command else (file,)), by=self.launcher)
+        if self.launcher == "torchrun":
+            started = words.launch(*(() if self.command else (file,)))
         elif self.launcher == "jax":
             started = ("python3", (words.FILES, f"/{_JAX}"), *(() if self.command else (file,)))
         elif self.command:

@@ -25,7 +25,6 @@ AT_ONCE = 8
 """Logs that are read at the same time."""
 _USUAL = 3
 """Times between two lines with a step, after which the time left is not known: the training may stand still."""
-Take = Callable[[str, int, "Step | Evaluation"], None]
 
 
 @dataclass
@@ -49,7 +48,6 @@ class Run:
     curves: Curves = field(default_factory=Curves)
     planned_steps: int | None = None
     total_steps: int | None = None
-    take: Take | None = field(default=None, repr=False)
     log: JobLog = field(default_factory=job_log, repr=False)
     _looks: list[tuple[float, int]] = field(default_factory=list, repr=False)
     _apart: int = field(default=1, repr=False)
@@ -70,8 +68,6 @@ class Run:
                 if isinstance(record, Step):
                     self._apart = at - before if before is not None and at > before else self._apart
                     self.total_steps = record.total_steps or self.total_steps
-                if self.take:
-                    self.take(self.status.id, at, record)
 
     def looked(self, now: float) -> None:
         """Record that the log was read up to this moment."""
@@ -286,14 +282,12 @@ def collect_all(
     jobs: Backend,
     ids: Sequence[str],
     catalog: Catalog | None = None,
-    take: Take | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
     """Jobs with what their logs tell, read once, and of each array its members that have begun. A log that cannot be read is the run's
     `problem`.
 
     Args:
-        take: is given all steps: the job's id, the step's number, the step.
         say: called with a line about what is being read.
 
     Raises:
@@ -308,9 +302,8 @@ def collect_all(
         runs = (of_members if status.members else _alone)(jobs, status, catalog, settings)
         if not runs:
             raise JobError(f"no member of {id} has begun. Wait for one (trn status {id})")
-        # steps are taken in the order of the jobs
-        with ThreadPoolExecutor(1 if take else AT_ONCE) as pool:
-            made += pool.map(lambda run: _read(jobs, run, take, logs), runs)  # noqa: B023  called at once
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            made += pool.map(lambda run: _read(jobs, run, logs), runs)  # noqa: B023  called at once
     return made
 
 
@@ -327,9 +320,8 @@ def of_members(
     return [described(jobs, member, catalog, shared) for member in found]
 
 
-def _read(jobs: Backend, run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
+def _read(jobs: Backend, run: Run, logs: Mapping[str, bytes]) -> Run:
     """Read a job's logs. `logs`: whole ones that were read before, by stage."""
-    run.take = take
     for stage in begun(run.status):
         if stage == "prepare":
             continue

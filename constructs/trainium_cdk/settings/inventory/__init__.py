@@ -15,8 +15,7 @@ from trainium_cdk import engines
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.inventory.base import Inventory, KnownNodes, MachineImage, Part
 from trainium_cdk.settings.inventory.eks import EksInventory
-from trainium_cdk.settings.inventory.pcs import PcsInventory
-from trainium_cdk.settings.inventory.slurm import SlurmInventory
+from trainium_cdk.settings.inventory.slurm import PcsInventory, SlurmInventory
 
 __all__ = ["Inventory", "KnownNodes", "MachineImage", "Part", "inventories", "inventory"]
 
