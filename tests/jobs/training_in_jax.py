@@ -13,7 +13,7 @@ from tests.support import ROOT, need, until
 from trainium_cdk.jobs import Backend, Script
 
 JAX, EXAMPLE = ROOT / ".venvs/jax", ROOT / "examples/jax/train.py"
-STEPS, EVERY = 1500, 125
+STEPS, EVERY = 800, 80
 _LOOP = b"    for step in range(last + 1, args.steps + 1):\n"
 RAISES = _LOOP + (
     b"        if step == 5 and jax.process_index() == 1:\n            raise ValueError('shard 7 is cut off')\n"

@@ -109,13 +109,15 @@ class Script(Job):
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "jax", "batch"] = Field(
         default="none",
-        description="Start a Python script for each NeuronCore: with PyTorch's torchrun, which also starts scripts of Hugging Face's Accelerate. "
-        "jax: one process of JAX on each node, with all NeuronCores, or tasks_per_node with a share. none: the script is started on each node as "
-        "it is, and starts its processes itself. batch (Slurm): it is started once, on the first node, as sbatch does, and may call srun.",
+        description="How a Python script starts: torchrun, jax or batch. torchrun (PyTorch's, also for scripts of Hugging Face's Accelerate): one "
+        "process for each NeuronCore. jax: one process on each node with all of its NeuronCores, or tasks_per_node with a share each. none: it is "
+        "started on each node as it is, and starts its processes itself. batch (Slurm): it is started once, on the first node, as sbatch does, and "
+        "may call srun.",
     )
     framework: Literal["torch-xla", "torch-native", "jax"] | None = Field(
         default=None,
-        description="torch-xla, torch-native (TorchNeuron) or jax, which decides the variables of the compile cache. Default: launcher's, or cluster's.",
+        description="torch-xla, torch-native (TorchNeuron) or jax. It decides which variables set the compile cache. Default: jax with launcher "
+        "jax; else the cluster's.",
     )
     precompile: bool = Field(
         default=False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only)."
