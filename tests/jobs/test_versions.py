@@ -14,7 +14,7 @@ from trainium_cdk.outputs import Cluster
 
 TRN1 = fleet()
 IMAGES = {v: r.container for v, r in Catalog.load().releases.items() if r.container}
-OWN_232 = "111122223333.dkr.ecr.us-east-1.amazonaws.com/train:py313-sdk2.32.0-ubuntu24.04"
+OTHER_232 = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py313-sdk2.32.0-ubuntu24.04"
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ OWN_232 = "111122223333.dkr.ecr.us-east-1.amazonaws.com/train:py313-sdk2.32.0-ub
         ("2.29.0.0", None, r"driver 2.29.0.0 and runtime 2.30.51.0 are not compatible.*2026-07-07.*eks: \{ami_release"),
         ("2.29.0.0", IMAGES["2.30.0"], r"image is public.*sdk2.30.0.*requires Neuron Runtime Library 2.33 or later"),
         ("2.26.10.0", IMAGES["2.30.0"], r"not backward-compatible with Neuron Driver 2.26 or earlier.*2026-05-21"),
-        ("2.26.10.0", OWN_232, r"driver 2.26.10.0 and runtime 2.34.10.0"),
+        ("2.26.10.0", OTHER_232, r"driver 2.26.10.0 and runtime 2.34.10.0"),
     ],
 )
 def test_a_runtime_that_the_driver_refuses(driver: str, image: str | None, message: str) -> None:
@@ -37,7 +37,7 @@ def test_a_runtime_that_the_driver_refuses(driver: str, image: str | None, messa
     [
         (eks(), None),  # the default: the node image is pinned to a driver that is compatible with the training image
         (eks(), IMAGES["2.30.0"]),
-        (eks().model_copy(update={"neuron_driver": "2.29.0.0"}), OWN_232),
+        (eks().model_copy(update={"neuron_driver": "2.29.0.0"}), OTHER_232),
         (eks().model_copy(update={"neuron_driver": "2.29.0.0"}), "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"),
         (eks().model_copy(update={"neuron_driver": ""}), None),
         (slurm(), None),
