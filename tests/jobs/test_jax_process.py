@@ -99,6 +99,21 @@ def test_your_own_variables_stay(tmp_path: Path) -> None:
     assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:4001"
 
 
+@pytest.mark.parametrize(
+    ("launcher", "framework", "note"),
+    [
+        ("jax", "torch-xla", "launcher is jax, but TrnPclusterStack has PyTorch/XLA, not JAX for Neuron"),
+        ("torchrun", "jax", "launcher is torchrun, but TrnPclusterStack has JAX, not PyTorch for Neuron"),
+        ("jax", "jax", None),
+        ("jax", "none", None),
+        ("none", "jax", None),
+    ],
+)
+def test_the_nodes_have_another_framework(launcher: str, framework: str, note: str | None) -> None:
+    said = plan(script(launcher=launcher), slurm(fleet("trn2.48xlarge"), framework=framework)).notes
+    assert [one.partition(". ")[0] for one in said if "launcher" in one] == ([note] if note else [])
+
+
 NODE = {
     "MASTER_ADDR": "h",
     "MASTER_PORT": "1",
