@@ -114,6 +114,15 @@ def test_the_nodes_have_another_framework(launcher: str, framework: str, note: s
     assert [one.partition(". ")[0] for one in said if "launcher" in one] == ([note] if note else [])
 
 
+def test_each_process_needs_a_neuroncore() -> None:
+    one = slurm(fleet("trn1.2xlarge"), **JAX)
+    with pytest.raises(JobError, match=r"3 processes are .* has 2 NeuronCores, .* Use --tasks-per-node 2 or less"):
+        plan(script(nodes=1, tasks_per_node=3), one)
+    assert plan(script(nodes=1, tasks_per_node=2), one).notes == ()
+    [note] = plan(script(tasks_per_node=3), slurm(fleet("trn2.48xlarge"), **JAX)).notes
+    assert note == "1 of 64 NeuronCores of each node stay unused: each process gets 21"
+
+
 NODE = {
     "MASTER_ADDR": "h",
     "MASTER_PORT": "1",

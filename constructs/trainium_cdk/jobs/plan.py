@@ -44,12 +44,21 @@ def plan(job: Job, cluster: Cluster) -> Plan:
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
             f"several nodes cannot work. Use --nodes 1{advice.with_efa(job, cluster, fleet)}"
         )
+    if job.spmd and 0 < fleet.cores < job.processes_per_node and fleet.devices:
+        raise JobError(
+            f"{job.processes_per_node} processes are to start on each node, but a node of queue {fleet.queue} has {fleet.cores} NeuronCores, and each "
+            f"process needs one. Use --tasks-per-node {fleet.cores} or less"
+        )
     _image(job, cluster)
     _supported(job, cluster, fleet)
     if job.PACKAGES:
         packages.check(job, cluster)
     notes = version_notes(job.image, cluster, fleet) if fleet.devices else []
     notes += _other_framework(job, cluster) if fleet.devices else []
+    if job.spmd and fleet.devices and (unused := fleet.cores % job.processes_per_node):
+        notes.append(
+            f"{unused} of {fleet.cores} NeuronCores of each node stay unused: each process gets {fleet.cores // job.processes_per_node}"
+        )
     if fleet.ultraserver and job.nodes > 1:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
