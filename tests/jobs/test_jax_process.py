@@ -162,10 +162,14 @@ def test_the_page_shows_the_example() -> None:
 
 def test_refused() -> None:
     with pytest.raises(
-        JobError, match=r"launcher is jax, which cannot start run.sh, which is not Python. Remove --launcher"
+        JobError, match=r"launcher is jax, which starts a Python script or -m MODULE, not run.sh. Remove --launcher"
     ):
         script(filename="run.sh", content=b"true")
-    with pytest.raises(JobError, match=r"launcher is jax, which cannot start precompile. Remove"):
+    with pytest.raises(JobError, match=r"launcher is jax, which .* not precompile. Remove"):
         script(precompile=True)
+    for words in (["python", "-u", "/efs/train.py"], ["python3", "-c", "import jax"]):
+        with pytest.raises(JobError, match=f"launcher is jax, which .* not {words[0]} {words[1]}. Remove"):
+            Script.from_command(words, launcher="jax")
+    assert Script.from_command(["python", "-m", "train", "-u"], launcher="jax").args == ("-m", "train", "-u")
     done = completed([sys.executable, STARTER, "-u", "t.py"], env=NODE)
     assert (done.returncode, done.stderr) == (64, "trn: -u t.py is neither a script nor -m MODULE\n")
