@@ -162,6 +162,10 @@ LOST = (
     "The processes did not find each other, or lost each other, as one did not begin or ended earlier. Look at the first error of the other nodes "
     "(`trn logs JOB --node N`); a script must use the address and the port that trn sets"
 )
+WAITED = (
+    "A process of JAX came to its end, and waited there for another one that did not. Let all processes make the same number of steps, also if one "
+    "has less data; where one ended by an error, see its log (`trn logs JOB --node N`)"
+)
 FATAL = "Terminating process because the JAX distributed service detected fatal errors. absl::Status:"
 ABORTED = "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason"
 
@@ -230,7 +234,7 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:640. "
         f"{LOST}. The log has: {FATAL} UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was preempted/died/restarted unexpectedly",
     ),
-    ("a process of JAX that waits at its end", "step 1\n" + JAX_WAITS, 134, 2, f"{FATAL} INTERNAL: Shutdown barrier has failed. {LOST}"),
+    ("a process of JAX that waits at its end", "step 1\n" + JAX_WAITS, 134, 2, f"{FATAL} INTERNAL: Shutdown barrier has failed. {WAITED}"),
     ("an exception of JAX", f"step 1\n{RAISED}ValueError: shard 7 of the data is cut off\n{JAX_WAITS}", 134, 2, "ValueError: shard 7 of the data is cut off"),
     (
         "no memory in JAX", f"{RAISED}jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4398046511104 bytes.\n{'-' * 20}\n{JAX_WAITS}", 134, 2,

@@ -99,6 +99,30 @@ def test_your_own_variables_stay(tmp_path: Path) -> None:
     assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:4001"
 
 
+@pytest.mark.parametrize(
+    ("launcher", "framework", "note"),
+    [
+        ("jax", "torch-xla", "launcher is jax, but TrnPclusterStack has PyTorch/XLA, not JAX for Neuron"),
+        ("torchrun", "jax", "launcher is torchrun, but TrnPclusterStack has JAX, not PyTorch for Neuron"),
+        ("jax", "jax", None),
+        ("jax", "none", None),
+        ("none", "jax", None),
+    ],
+)
+def test_the_nodes_have_another_framework(launcher: str, framework: str, note: str | None) -> None:
+    said = plan(script(launcher=launcher), slurm(fleet("trn2.48xlarge"), framework=framework)).notes
+    assert [one.partition(". ")[0] for one in said if "launcher" in one] == ([note] if note else [])
+
+
+def test_each_process_needs_a_neuroncore() -> None:
+    one = slurm(fleet("trn1.2xlarge"), **JAX)
+    with pytest.raises(JobError, match=r"3 processes are .* has 2 NeuronCores, .* Use --tasks-per-node 2 or less"):
+        plan(script(nodes=1, tasks_per_node=3), one)
+    assert plan(script(nodes=1, tasks_per_node=2), one).notes == ()
+    [note] = plan(script(tasks_per_node=3), slurm(fleet("trn2.48xlarge"), **JAX)).notes
+    assert note == "1 of 64 NeuronCores of each node stay unused: each process gets 21"
+
+
 NODE = {
     "MASTER_ADDR": "h",
     "MASTER_PORT": "1",
@@ -117,6 +141,7 @@ NODE = {
         ("raise SystemExit", 0, ""),
         ("import sys; sys.exit('no tokens in /fsx')", 1, "no tokens in /fsx\n"),
         ("def f():\n    raise KeyError('x')\nf()", 1, 'raise KeyError(\'x\')\nKeyError: \'x\'\n'),
+        ("if True print(1)", 1, "SyntaxError: invalid syntax\n"),
         ("import time, atexit; atexit.register(time.sleep, 600); 1 / 0", 1, "ZeroDivisionError: division by zero\n"),
         ("import time, atexit; atexit.register(time.sleep, 600); raise SystemExit(3)", 3, ""),
     ],
@@ -138,10 +163,14 @@ def test_the_page_shows_the_example() -> None:
 
 def test_refused() -> None:
     with pytest.raises(
-        JobError, match=r"launcher is jax, which cannot start run.sh, which is not Python. Remove --launcher"
+        JobError, match=r"launcher is jax, which starts a Python script or -m MODULE, not run.sh. Remove --launcher"
     ):
         script(filename="run.sh", content=b"true")
-    with pytest.raises(JobError, match=r"launcher is jax, which cannot start precompile. Remove"):
+    with pytest.raises(JobError, match=r"launcher is jax, which .* not precompile. Remove"):
         script(precompile=True)
+    for words in (["python", "-u", "/efs/train.py"], ["python3", "-c", "import jax"]):
+        with pytest.raises(JobError, match=f"launcher is jax, which .* not {words[0]} {words[1]}. Remove"):
+            Script.from_command(words, launcher="jax")
+    assert Script.from_command(["python", "-m", "train", "-u"], launcher="jax").args == ("-m", "train", "-u")
     done = completed([sys.executable, STARTER, "-u", "t.py"], env=NODE)
     assert (done.returncode, done.stderr) == (64, "trn: -u t.py is neither a script nor -m MODULE\n")

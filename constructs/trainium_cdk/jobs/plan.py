@@ -10,6 +10,7 @@ from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.lookup import BLOCK, CALCULATOR
+from trainium_cdk.catalog.models import TITLES
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import advice, checkpoints, packages
 from trainium_cdk.jobs.image_examples import how_to_build
@@ -43,11 +44,21 @@ def plan(job: Job, cluster: Cluster) -> Plan:
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
             f"several nodes cannot work. Use --nodes 1{advice.with_efa(job, cluster, fleet)}"
         )
+    if job.spmd and 0 < fleet.cores < job.processes_per_node and fleet.devices:
+        raise JobError(
+            f"{job.processes_per_node} processes are to start on each node, but a node of queue {fleet.queue} has {fleet.cores} NeuronCores, and each "
+            f"process needs one. Use --tasks-per-node {fleet.cores} or less"
+        )
     _image(job, cluster)
     _supported(job, cluster, fleet)
     if job.PACKAGES:
         packages.check(job, cluster)
     notes = version_notes(job.image, cluster, fleet) if fleet.devices else []
+    notes += _other_framework(job, cluster) if fleet.devices else []
+    if job.spmd and fleet.devices and (unused := fleet.cores % job.processes_per_node):
+        notes.append(
+            f"{unused} of {fleet.cores} NeuronCores of each node stay unused: each process gets {fleet.cores // job.processes_per_node}"
+        )
     if fleet.ultraserver and job.nodes > 1:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
@@ -373,6 +384,23 @@ def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str
         return []
     what = "AWS does not support this" if verdict.level == "unsupported" else "AWS advises against this"
     return [f"Neuron {cluster.neuron_release} with {cluster.framework}: {what}: {verdict.statement}"]
+
+
+def _other_framework(job: Job, cluster: Cluster) -> list[str]:
+    """Note that a launcher is for another framework than the one of the nodes, or of the cluster's image; empty if it is not."""
+    launcher = getattr(job, "launcher", "")
+    needs = {"jax": "JAX", "torchrun": "PyTorch", "accelerate": "PyTorch"}.get(launcher)
+    if (
+        job.image
+        or not needs
+        or cluster.framework not in _FRAMEWORKS
+        or (cluster.framework == "jax") is (launcher == "jax")
+    ):
+        return []
+    return [
+        f"launcher is {launcher}, but {cluster.stack} has {TITLES[cluster.framework]}, not {needs} for Neuron. {needs} of --requirements alone finds "
+        f"no NeuronCores. Use a cluster with {needs}"
+    ]
 
 
 def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: str) -> Stack:

@@ -25,8 +25,7 @@ from trainium_cdk.runner.spec import PrepareStep, Program, Word, Words
 from trainium_cdk.text import Text
 
 _PYTHONS = ("python", "python3")
-_JAX = "jax_process.py"
-"""In `jobs.sent`."""
+_JAX = "jax_process.py"  # of `jobs.sent`
 _INTERPRETERS = (*_PYTHONS, "bash", "sh")
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
 _OPTIONS = {
@@ -231,9 +230,10 @@ class Script(Job):
         if self.launcher == "batch" and self.precompile:
             raise wrong("precompile runs a script on each node, but launcher is batch. Remove --precompile")
         python = self.filename.endswith(".py") or self.command in _PYTHONS
-        if self.launcher == "jax" and (not python or self.precompile):
-            what = "precompile" if python else f"{self.command or self.filename}, which is not Python"
-            raise wrong(f"launcher is jax, which cannot start {what}. Remove --launcher, or change that")
+        first = self.args[0] if self.command and self.args else ""
+        if self.launcher == "jax" and (not python or self.precompile or (first.startswith("-") and first != "-m")):
+            what = "precompile" if self.precompile else f"{self.command or self.filename} {first}".rstrip()
+            raise wrong(f"launcher is jax, which starts a Python script or -m MODULE, not {what}. Remove --launcher")
         if self.launcher == "torchrun" and (not python or self.tasks_per_node > 1):
             not_python = (
                 f"the command {self.command} is not python" if self.command else f"{self.filename} is not a .py file"
@@ -276,8 +276,7 @@ class Script(Job):
         needed = {}
         if self.launcher == "jax":
             needed["jax"] = (
-                "Deploy with `bootstrap: {framework: jax}`; on Kubernetes, give an image with JAX (trn image build jax). Or name it in a "
-                "requirements file (--requirements)"
+                "Deploy with `bootstrap: {framework: jax}`, or on Kubernetes give an image with JAX (trn image build jax)"
             )
         top = _module_of((self.command, *self.args)).partition(".")[0]
         if top and not self.inside and top not in sys.stdlib_module_names:

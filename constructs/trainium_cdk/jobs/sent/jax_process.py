@@ -86,7 +86,7 @@ def end_soon(code: int) -> None:
 def show(error: BaseException) -> NoReturn:
     """Print an exception as Python does, without the lines of this file."""
     at = error.__traceback__
-    while at and at.tb_next and at.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+    while at and at.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         at = at.tb_next
     sys.excepthook(type(error), error.with_traceback(at), at)
     sys.exit(1)
