@@ -149,7 +149,8 @@ def of_the_docs() -> list[str]:
             words[0] != "trn"
             or words[1] not in verbs
             or {"top", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
-            or {"--follow", "--watch", "--workdir", "--requirements", "--sbatch", "--devices", "TrnEksStack"} & {*words}
+            or {"--follow", "--watch", "--workdir", "--requirements", "--sbatch", "--devices", "--image", "TrnEksStack"}
+            & {*words}
         ):
             continue
         if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):
