@@ -145,8 +145,7 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path) -> None:
         [(k, float(f"1{k}.{n}")) for k in (1, 2, 3)] for n in (1, 2, 3)
     ]
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
-    assert page.count(f"<td>{sent.id}/2</td>") == 5
-    assert f"<title>{sent.id}/1</title>" in page
+    assert [f"<title>{sent.id}/{n}</title>" in page for n in (1, 2, 3)] == [True] * 3
 
 
 @pytest.mark.parametrize(
