@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
-_HOMES = _lazy.homes(__file__)
+_HOMES = {
+    "TrnEksStack": "stacks.eks",
+    "TrnPclusterStack": "stacks.pcluster",
+    "TrnPcsStack": "stacks.pcs",
+}
 
 if TYPE_CHECKING:
     from trainium_cdk.stacks.eks import TrnEksStack as TrnEksStack

@@ -9,7 +9,35 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
-_HOMES = _lazy.homes(__file__)
+_HOMES = {
+    "FileSystemMount": "storage",
+    "TrnAddons": "eks.addons",
+    "TrnBastionHost": "eks.bastion_host",
+    "TrnBootstrap": "bootstrap",
+    "TrnBucket": "bucket",
+    "TrnEfaSecurityGroup": "efa",
+    "TrnEks": "facade",
+    "TrnEksCluster": "eks.cluster",
+    "TrnImageBuilder": "eks.images",
+    "TrnJobNotices": "observability",
+    "TrnKey": "hardening.encryption",
+    "TrnNetwork": "network",
+    "TrnNodeGroup": "eks.node_group",
+    "TrnNodeRole": "eks.node_role",
+    "TrnObservability": "observability",
+    "TrnOutputs": "stack_outputs",
+    "TrnPcluster": "pcluster.cluster",
+    "TrnPclusterProvider": "pcluster.provider",
+    "TrnPcsCluster": "pcs.cluster",
+    "TrnPeering": "network",
+    "TrnPlugins": "eks.plugins",
+    "TrnRegistry": "registry",
+    "TrnScaler": "eks.scaling",
+    "TrnStorage": "storage",
+    "TrnSystemNodes": "eks.system_nodes",
+    "encrypt": "hardening.encryption",
+    "encrypt_operations": "hardening.encryption",
+}
 
 if TYPE_CHECKING:
     from trainium_cdk.bootstrap import TrnBootstrap as TrnBootstrap

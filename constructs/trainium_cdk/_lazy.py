@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-
-def homes(file: str) -> dict[str, str]:
-    """The module below `trainium_cdk` of each name that a package imports for type checkers: they are written once. `file`: the package's own."""
-    text = Path(file).read_text("utf-8")
-    return {
-        name: home
-        for home, name in re.findall(r"^    from trainium_cdk\.(\S+) import (\w+) as \w+$", text, re.MULTILINE)
-    }
 
 
 def attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

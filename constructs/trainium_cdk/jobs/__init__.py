@@ -15,7 +15,44 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
-_HOMES = _lazy.homes(__file__)
+_HOMES = {
+    "AnyJob": "jobs.models",
+    "Backend": "jobs.backend",
+    "Batch": "jobs.plan",
+    "BertLarge": "jobs.kinds.bert_large",
+    "Finetune": "jobs.kinds.finetune",
+    "Gpt": "jobs.kinds.gpt_67b",
+    "Job": "jobs.models",
+    "JobError": "errors",
+    "JobLog": "runner.readers.log",
+    "JobStatus": "jobs.status",
+    "LocalTransport": "jobs.slurm.transport",
+    "LogChunk": "jobs.status",
+    "Nccom": "jobs.kinds.nccom",
+    "Plan": "jobs.plan",
+    "Result": "jobs.slurm.transport",
+    "Script": "jobs.kinds.script",
+    "SlurmBackend": "jobs.slurm.backend",
+    "SsmTransport": "jobs.slurm.ssm",
+    "Stage": "jobs.status",
+    "SubmitError": "errors",
+    "Submitted": "jobs.status",
+    "TorchTitan": "jobs.kinds.torchtitan",
+    "Transport": "jobs.slurm.transport",
+    "TransportError": "errors",
+    "TrnError": "errors",
+    "Tunnel": "jobs.forward",
+    "UnknownJob": "errors",
+    "Upstream": "jobs.models",
+    "connect": "jobs.connection",
+    "is_head_node": "jobs.slurm.transport",
+    "job_id": "jobs.job_spec",
+    "job_log": "jobs.metrics",
+    "launch_environment": "jobs.job_spec",
+    "new_token": "jobs.job_spec",
+    "parse_line": "jobs.metrics",
+    "read_log": "jobs.metrics",
+}
 
 if TYPE_CHECKING:
     from trainium_cdk.errors import JobError as JobError
