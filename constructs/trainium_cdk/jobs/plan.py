@@ -389,13 +389,9 @@ def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str
 def _other_framework(job: Job, cluster: Cluster) -> list[str]:
     """Note that a launcher is for another framework than the one of the nodes, or of the cluster's image; empty if it is not."""
     launcher = getattr(job, "launcher", "")
-    needs = {"jax": "JAX", "torchrun": "PyTorch", "accelerate": "PyTorch"}.get(launcher)
-    if (
-        job.image
-        or not needs
-        or cluster.framework not in _FRAMEWORKS
-        or (cluster.framework == "jax") is (launcher == "jax")
-    ):
+    needs = {"jax": "JAX", "torchrun": "PyTorch"}.get(launcher)
+    known = cluster.framework in _FRAMEWORKS and not job.image
+    if not needs or not known or (cluster.framework == "jax") is (launcher == "jax"):
         return []
     return [
         f"launcher is {launcher}, but {cluster.stack} has {TITLES[cluster.framework]}, not {needs} for Neuron. {needs} of --requirements alone finds "
