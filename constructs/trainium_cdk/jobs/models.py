@@ -344,7 +344,7 @@ class Job(BaseModel):
 
     @property
     def spmd(self) -> bool:
-        """True if one process uses several NeuronCores (`runner.spec.StageSpec`)."""
+        """True if one process uses several NeuronCores, as JAX does (`runner.spec.StageSpec`)."""
         return False
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
@@ -424,7 +424,8 @@ class Plan:
     def framework(self) -> str:
         """The framework of its workers: torch-xla, torch-native, jax, or none if neither the job nor the cluster sets one."""
         known = self.job.FRAMEWORKS
-        return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
+        given = getattr(self.job, "framework", None) or ("jax" if self.job.spmd else self.cluster.framework)
+        return known[0] if len(known) == 1 else given
 
     @property
     def needs_neuron(self) -> bool:

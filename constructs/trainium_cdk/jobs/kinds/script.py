@@ -210,11 +210,6 @@ class Script(Job):
     def _members(cls, given: dict[str, Any]) -> dict[str, Any]:
         return sweep.as_array(given) if given.get("sweep") is not None else given
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_jax(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {**given, "framework": given.get("framework") or "jax"} if given.get("launcher") == "jax" else given
-
     @model_validator(mode="after")
     def _swept(self) -> Self:
         if self.sweep:
