@@ -80,15 +80,15 @@ conformance: setup slurm  ## the job kinds against the vendors' own programs; UP
 	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<
 	@touch $@
 
-ROOM ?= catalog
+ROOM ?= description/catalog
 FAULTS ?= 40
 MUTATION := .cache/mutation
 CR := $(CURDIR)/.venvs/mutation/bin
 
-mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one at a time: which of them the tests miss; ROOM=catalog FAULTS=40
+mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one at a time: which of them the tests miss; ROOM=description/catalog FAULTS=40
 	@rm -rf $(MUTATION) && git clone -q . $(MUTATION) && ln -s $(CURDIR)/.venv $(CURDIR)/.venvs $(CURDIR)/node_modules $(MUTATION)
 	@cd $(MUTATION) && export PARTS=none PYTHONPATH=$$PWD/constructs && \
-	sed 's,@ROOM@,$(ROOM),; s,@TESTS@,$(wildcard tests/$(ROOM) tests/test_$(ROOM).py),' tools/mutation/cosmic-ray.toml > room.toml && \
+	sed 's,@ROOM@,$(ROOM),; s,@TESTS@,$(wildcard tests/$(notdir $(ROOM)) tests/test_$(notdir $(ROOM)).py),' tools/mutation/cosmic-ray.toml > room.toml && \
 	$(CR)/cosmic-ray init room.toml room.sqlite && $(CR)/cr-filter-operators room.sqlite room.toml && \
 	$(CR)/python tools/mutation/sample.py room.sqlite $(FAULTS) && \
 	$(CR)/cosmic-ray baseline room.toml && $(CR)/cosmic-ray exec room.toml room.sqlite && \

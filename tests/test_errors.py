@@ -11,7 +11,7 @@ import trainium_cdk
 from trainium_cdk import errors
 
 PACKAGE = Path(trainium_cdk.__file__).parent
-ON_NODES = {"runner", "eks/scaler/function.py"}
+ON_NODES = {"runner", "cdk/eks/scaler/function.py"}
 """The program on a cluster, a script and a Lambda function: they run without this package."""
 
 

@@ -15,32 +15,37 @@ SOURCES = ROOT / "constructs"
 PACKAGE = "trainium_cdk"
 Graph = dict[str, set[str]]
 
+DOORS = ("cdk", "client", "description", "runner")
+"""The folders at the package's top: constructs; the command and jobs; what an environment is; the program on a cluster."""
 FLOORS = [
-    ["trainium_cdk"],  # the names that other apps import, each loaded when it is used
-    ["app"],  # the CDK app of an environment file
+    ["trainium_cdk", "app", "jobs"],  # what other apps and programs import
     ["stacks"],  # a page for each stack, in the folder `stacks/`, to which a link in the package leads
-    ["facade"],  # one construct for all that jobs need on a cluster of yours
-    ["stack_outputs", "observability", "hardening"],
-    ["pcluster", "pcs", "eks"],
-    ["bootstrap", "storage"],
-    ["network", "registry", "efa", "bucket"],
-    ["_cdk", "deployment"],  # helpers of constructs; code of their Lambda functions
-    ["cli"],  # the command trn
-    ["operations"],  # scale, updates, teardown of a deployed stack
-    ["jobs"],  # kinds, and a backend for each engine
-    ["checks"],  # rules over an environment and, in live/, over an account
-    ["cluster_configuration"],  # the YAML that ParallelCluster reads
-    ["node"],  # what travels to nodes
-    ["drawing"],  # charts, pictures and pages from plain data
-    ["outputs"],  # the contract between stacks and jobs
-    ["settings"],  # the environment, and the inventory of each cluster
-    ["catalog", "_aws"],  # what Trainium is; sessions and errors of boto3
-    ["engines"],  # their names
-    ["requirements"],  # what pip installs, but for what the runner never replaces
-    ["runner", "eks.scaler"],  # the programs on a cluster and in Lambda: their client imports what they have in common
-    ["errors", "remembered"],
-    ["_lazy"],  # names of packages, imported when they are used
-    ["problems", "text"],  # a mistake in an environment, and where it is written; texts with a form
+    ["cdk.facade"],  # one construct for all that jobs need on a cluster of yours
+    ["cdk.stack_outputs", "cdk.observability", "cdk.hardening"],
+    ["cdk.pcluster", "cdk.pcs", "cdk.eks"],
+    ["cdk.bootstrap", "cdk.storage"],
+    ["cdk.network", "cdk.registry", "cdk.efa", "cdk.bucket"],
+    ["cdk.helpers", "cdk.deployment"],  # code of several constructs; code of their Lambda functions
+    ["client.cli"],  # the command trn
+    ["client.operations"],  # scale, updates, teardown of a deployed stack
+    ["client.jobs"],  # kinds, and a backend for each engine
+    ["client.drawing"],  # charts, pictures and pages from plain data
+    ["description.checks"],  # rules over an environment and, in live/, over an account
+    ["description.cluster_configuration"],  # the YAML that ParallelCluster reads
+    ["description.node"],  # what travels to nodes
+    ["description.outputs"],  # the contract between stacks and jobs
+    ["description.settings"],  # the environment, and the inventory of each cluster
+    ["description.catalog"],  # what Trainium is
+    ["description.engines", "description.remembered"],  # their names; the environment that `trn use` remembers
+    ["description.requirements"],  # what pip installs, but for what the runner never replaces
+    [
+        "runner",
+        "cdk.eks.scaler",
+    ],  # the programs on a cluster and in Lambda: their client imports what they have in common
+    ["_aws"],  # sessions and errors of boto3
+    ["errors"],
+    ["_lazy", "problems", "text"],  # imports that wait; a mistake in an environment, and where it is; texts with a form
+    ["cdk", "client", "description"],  # their own files: a line of text
 ]
 """The rooms, from the top to the bottom. Each imports from lower floors only; those of one floor know nothing of each other."""
 
@@ -77,9 +82,11 @@ def imports(name: str, file: Path, known: Collection[str]) -> Iterator[str]:
 
 
 def room(module: str) -> str:
-    """The first name below the package; the package itself for its own file; a folder that travels by itself."""
-    below = f"{module.removeprefix(f'{PACKAGE}.')}."
-    return "eks.scaler" if below.startswith("eks.scaler.") else below.partition(".")[0]
+    """The first name below the package, and the next one behind a door; the package itself for its own file; a folder that travels by itself."""
+    names = module.removeprefix(f"{PACKAGE}.").split(".")
+    if names[:3] == ["cdk", "eks", "scaler"]:
+        return "cdk.eks.scaler"
+    return ".".join(names[:2] if names[0] in DOORS and names[0] != "runner" else names[:1])
 
 
 @pytest.mark.parametrize("folder", [SOURCES / PACKAGE, ROOT / "sandbox"], ids=lambda folder: folder.name)

@@ -51,7 +51,7 @@ def imported_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "jobs", "engines", "cli"])
+@pytest.mark.parametrize("part", ["description", "client", "runner", "jobs"])
 def test_imports_run_one_way(part: str) -> None:
     """Each module of these parts, in an interpreter of its own kind, loads no CDK."""
     names = modules(part)
@@ -60,15 +60,19 @@ def test_imports_run_one_way(part: str) -> None:
     assert not loaded & {"aws_cdk", "jsii", "constructs"}
 
 
-@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "cli.app"])
-def test_nothing_slow_at_the_start(part: str) -> None:
-    assert not imported_by(f"import trainium_cdk.{part}") & set(SLOW)
+@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs"])
+def test_a_description_loads_nothing_slow(part: str) -> None:
+    assert not imported_by(f"import trainium_cdk.description.{part}") & set(SLOW)
+
+
+def test_nothing_slow_at_the_start_of_a_command() -> None:
+    assert not imported_by("import trainium_cdk.client.cli.app") & set(SLOW)
 
 
 def test_examples_in_docstrings_are_true() -> None:
     """Of the parts that need neither AWS nor the CDK."""
     tried = 0
-    for name in modules("catalog", "settings", "checks", "outputs", "engines"):
+    for name in modules("description"):
         failed, ran = doctest.testmod(importlib.import_module(name))
         assert not failed, name
         tried += ran
@@ -90,10 +94,10 @@ def test_files_stay_readable() -> None:
 
 
 def test_a_name_of_a_public_class_has_one_meaning() -> None:
-    """In the whole package, but for programs in `jobs/sent`, which nothing imports."""
+    """In the whole package, but for programs in `client/jobs/sent`, which nothing imports."""
     homes: dict[str, set[Path]] = {}
     for file in [*PACKAGE.rglob("*.py"), *(PACKAGE / "stacks").glob("*.py")]:  # that folder is a link
-        if file.parent != PACKAGE / "jobs/sent":
+        if file.parent != PACKAGE / "client/jobs/sent":
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     homes.setdefault(node.name, set()).add(file.relative_to(PACKAGE))

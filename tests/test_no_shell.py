@@ -9,17 +9,17 @@ from pathlib import Path
 
 from tests.support import ROOT
 
-ROOMS = [ROOT / "constructs/trainium_cdk" / room for room in ("jobs", "runner")]
+ROOMS = [ROOT / "constructs/trainium_cdk" / room for room in ("client/jobs", "runner")]
 SHELL = re.compile(
     r"^#!/bin/(ba)?sh|\bset -[eu]|; (then|do)\b|\besac\b|<<-?'?[A-Z]|\$\(|\$\{|\"\$[a-z]| \|\| | && |2>&1|> /dev/null",
     re.MULTILINE,
 )
 KNOWN = {
-    "jobs/quote.py": "the only place that quotes for a shell",
-    "jobs/scheduler_calls.py": "no shell's: what is looked for in a user's script, which is never run here",
-    "jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
-    "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
-    "jobs/slurm/ssm.py": "the text of a Run Command",
+    "client/jobs/quote.py": "the only place that quotes for a shell",
+    "client/jobs/scheduler_calls.py": "no shell's: what is looked for in a user's script, which is never run here",
+    "client/jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
+    "client/jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
+    "client/jobs/slurm/ssm.py": "the text of a Run Command",
     "runner/head/sbatch.py": "the batch script: two lines, whose words are quoted",
     "runner/work/versions.py": "no shell's: a field of dpkg-query",
 }

@@ -21,7 +21,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed
 from tests.test_laws import PACKAGE
-from trainium_cdk.cli import output
+from trainium_cdk.client.cli import output
 
 HOSTILE = (
     "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\a"  # the clipboard
@@ -72,7 +72,7 @@ def test_eight_bit_terminals_get_no_control_characters(pieces: list[bytes], enco
 def test_all_that_the_command_prints_goes_through_it() -> None:
     """Standard output and standard error are written to in one module."""
     found = []
-    for file in sorted((PACKAGE / "cli").rglob("*.py")):
+    for file in sorted((PACKAGE / "client/cli").rglob("*.py")):
         if file.name == "output.py":
             continue
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

@@ -18,20 +18,23 @@ import trainium_cdk
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.kubernetes.conftest import script
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.filters import Stream
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.filters import Stream
+from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, names
+from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
+from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
-from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, names
-from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.slurm.backend import seen_by_runner
-from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.runner.head import ask
 from trainium_cdk.runner.requests import Log, LogPiece, Outcome, write_request
 from trainium_cdk.runner.spec import Packed, to_json
 
 PACKAGE = Path(trainium_cdk.__file__).parent
-WAY = {"jobs/slurm/ssm.py", "jobs/slurm/commands.py", "jobs/quote.py", "jobs/kubernetes/api.py", "jobs/answers.py"}
+WAY = {
+    *("client/jobs/slurm/ssm.py", "client/jobs/slurm/commands.py", "client/jobs/quote.py"),
+    *("client/jobs/kubernetes/api.py", "client/jobs/answers.py"),
+}
 """The way to the cluster, which is the same for every request."""
 SAFE = {"runner/records.py"}
 """What makes one line of a text that others may have written."""
@@ -39,7 +42,7 @@ TOKEN = "20261127-0a1b2c"
 LOG = b"".join(json.dumps({"step": i, "loss": 3 - i / 100, "lr": 1e-4}).encode() + b"\n" for i in range(50))
 
 
-def passed(run: Callable[[], object], rooms: tuple[str, ...] = ("jobs/", "runner/")) -> set[str]:
+def passed(run: Callable[[], object], rooms: tuple[str, ...] = ("client/jobs/", "runner/")) -> set[str]:
     """The files of these rooms in which something is called. What a stand-in here calls is none of it."""
     found: set[str] = set()
 
@@ -176,7 +179,7 @@ def test_a_submission_passes_few_files(make: Callable[[], Job], backend: Callabl
     there.render(make())
     pyz.cache_clear()
     files = passed(lambda: there.send(there.render(make(), TOKEN)))
-    assert {"jobs/job_spec.py", "jobs/plan.py", "jobs/pyz.py", "runner/spec.py"} <= files
+    assert {"client/jobs/job_spec.py", "client/jobs/plan.py", "client/jobs/pyz.py", "runner/spec.py"} <= files
     assert len(files) <= most, sorted(files)
 
 
@@ -224,7 +227,7 @@ def ended_on_slurm() -> tuple[SlurmBackend, str]:
     ("made", "most"), [(ended_on_slurm, 11), (with_ended_job, 12)], ids=["on Slurm", "on Kubernetes"]
 )
 def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend, str]], most: int) -> None:
-    """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `cli/follow.py` and `cli/filters.py`, which print it, and
+    """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `client/cli/follow.py` and `client/cli/filters.py`, which print it, and
     `WAY`. The lines are those that the docs recommend for your own script. A vendor's lines add their kind's reader, a failed job its reason."""
     backend, id = made()
     printed: list[bytes] = []
@@ -256,5 +259,10 @@ def test_a_dry_run_passes_few_files(
     submit()
     files = passed(submit, ("",))
     assert "t.py" in capfd.readouterr().out
-    assert {"cli/submit.py", "settings/load.py", "outputs/read.py", "jobs/plan.py"} <= files
+    assert {
+        "client/cli/submit.py",
+        "description/settings/load.py",
+        "description/outputs/read.py",
+        "client/jobs/plan.py",
+    } <= files
     assert len(files) <= 35, sorted(files)
