@@ -1,6 +1,6 @@
 """Training jobs: described as data, submitted, and followed.
 
->>> from trainium_cdk.client.jobs import BertLarge, connect        # doctest: +SKIP
+>>> from trainium_cdk.jobs import BertLarge, connect        # doctest: +SKIP
 >>> cluster = connect("TrnPclusterStack")                    # doctest: +SKIP
 >>> job = cluster.submit(BertLarge(nodes=16))                # doctest: +SKIP
 >>> cluster.wait(job.id).ok                                  # doctest: +SKIP

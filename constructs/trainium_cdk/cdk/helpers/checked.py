@@ -191,6 +191,6 @@ def _name(kind: Any) -> str:
         return str(kind)
     if kind is type(None):
         return "None"
-    places = {"trainium_cdk.description.settings": "trainium_cdk.description.settings", "trainium_cdk": "trainium_cdk"}
+    places = {"trainium_cdk.description.settings": "trainium_cdk.settings", "trainium_cdk": "trainium_cdk"}
     home = next((name for place, name in places.items() if kind.__module__.startswith(place)), kind.__module__)
     return kind.__qualname__ if home == "builtins" else f"{home}.{kind.__qualname__}"
