@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PclusterValidator
 from sandbox.testing import need_local_aws, need_pcluster
-from trainium_cdk import remembered
+from trainium_cdk.description import remembered
 
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'

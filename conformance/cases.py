@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from conformance.launched import Cluster, Launched, launched, prepared
 from tests.jobs import conftest as slurm
 from tests.jobs.kubernetes import conftest as kubernetes
-from trainium_cdk.catalog import Catalog, NeuronRelease
+from trainium_cdk.description.catalog import Catalog, NeuronRelease
 from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, Nccom, Script, TorchTitan
 
 NODES = 4

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainium_cdk.outputs.eks import JOB_USER
+from trainium_cdk.description.outputs.eks import JOB_USER
 
 _SILENT = """import os, socket, subprocess, sys
 for words in (["link", "set", "lo", "up"], ["address", "add", "169.254.169.254/32", "dev", "lo"]):

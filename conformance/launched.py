@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from conformance.confined import confined as confining
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
+from trainium_cdk.client.jobs.job_spec import job_id, job_spec
+from trainium_cdk.client.jobs.kubernetes import names
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.description.outputs import EksCluster, SlurmCluster
 from trainium_cdk.jobs import AnyJob
-from trainium_cdk.jobs.job_spec import job_id, job_spec
-from trainium_cdk.jobs.kubernetes import names
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.outputs import EksCluster, SlurmCluster
 from trainium_cdk.runner import files, layout, records, spec
 from trainium_cdk.runner.words import resolve
 from trainium_cdk.runner.work import places

@@ -18,10 +18,10 @@ from conformance.upstream import NotAvailable, Tree
 from sandbox import head_node
 from sandbox.kubernetes import LocalKubernetes, available, supplier
 from tests.jobs.kubernetes.conftest import VOLUME, apply, base_objects, fleet, make_cluster, until_open
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
-from trainium_cdk.jobs.kubernetes.access import Endpoint, Identity, Token
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend
+from trainium_cdk.client.jobs.kubernetes.access import Endpoint, Identity, Token
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
 
 _IMAGE = Path("/image")
 _USER = "conformance"

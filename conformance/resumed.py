@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance import cases
+from trainium_cdk.client.jobs.job_spec import job_spec
+from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import AnyJob
-from trainium_cdk.jobs.job_spec import job_spec
-from trainium_cdk.jobs.plan import plan
 from trainium_cdk.runner.prepare.making import Here
 from trainium_cdk.runner.prepare.resume import resume
 

@@ -27,9 +27,9 @@ from conformance.hub import hub
 from conformance.upstream import NotAvailable, Tree, find
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.catalog.sources import sources
+from trainium_cdk.client.jobs.kubernetes import status
+from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Submitted, read_log
-from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.runner.readers.records import Step
 
 TREE = sources().repositories["samples"]

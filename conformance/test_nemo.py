@@ -20,7 +20,7 @@ from conformance import cases, hub, vendor
 from conformance.launched import described
 from conformance.resumed import resumed
 from conformance.upstream import find
-from trainium_cdk.catalog.sources import sources
+from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.jobs import Gpt, read_log
 from trainium_cdk.runner.prepare.checkpoints import forget
 from trainium_cdk.runner.readers.records import Step

@@ -17,8 +17,8 @@ from conformance import cases, compare, surface, vendor
 from conformance.confined import confined
 from conformance.launched import Launched, described
 from conformance.upstream import NotAvailable, Tree, find
+from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt
-from trainium_cdk.jobs.kinds import kinds
 
 RESUMED = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
 JOBS: dict[str, AnyJob] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from conformance.upstream import NotAvailable, Tree, find
 from sandbox import head_node
-from trainium_cdk.catalog.sources import sources
+from trainium_cdk.description.catalog.sources import sources
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venvs/vendor"

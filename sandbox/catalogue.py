@@ -7,14 +7,14 @@ from typing import Any
 
 def offerings() -> dict[str, list[str]]:
     """Where the project's catalogue says its instance types are offered: type -> zone ids."""
-    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.description.catalog import Catalog
 
     return {name: list(instance.zone_ids) for name, instance in Catalog.load().instances.items()}
 
 
 def kubernetes() -> dict[str, Any]:
     """What the project's catalogue says of EKS, as the emulator tells it (see sandbox.emulator.eks_versions)."""
-    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.description.catalog import Catalog
 
     facts = Catalog.load().eks
     return {

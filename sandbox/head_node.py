@@ -27,9 +27,9 @@ from sandbox import paths
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
 from sandbox.training.fakes import compile_cache, neuron_tools
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
-from trainium_cdk.jobs.kinds import kinds
 
 VENV = "aws_neuron_venv_pytorch"
 """The virtual environment's name in the home directory, as in AWS's tutorials."""

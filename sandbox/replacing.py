@@ -66,7 +66,7 @@ def carried() -> list[str]:
 
 def read() -> dict[str, list[str]]:
     """By type: the paths, from the CDK's database."""
-    from trainium_cdk.operations.updates import Spec
+    from trainium_cdk.client.operations.updates import Spec
 
     spec = Spec.load()
     return {name: found for name in carried() if (found := list(spec.replacing(name)))}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.slurm import parameters, releases
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.slurm import parameters, releases
 from trainium_cdk.errors import UnknownCatalogEntry
 
 MAX_NODES = 64

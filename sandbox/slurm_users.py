@@ -19,9 +19,9 @@ from sandbox.head_node import VENV, quoted
 from sandbox.processes import free_ports
 from sandbox.slurm_layout import SlurmFailed
 from sandbox.slurm_packages import SYSTEM_PATH
-from trainium_cdk.node.env import JOBS_UID
-from trainium_cdk.node.scripts import scripts_dir
-from trainium_cdk.outputs.slurm import JOBS_USER
+from trainium_cdk.description.node.env import JOBS_UID
+from trainium_cdk.description.node.scripts import scripts_dir
+from trainium_cdk.description.outputs.slurm import JOBS_USER
 
 JOB_ROLE = "arn:aws:iam::000000000000:role/Jobs"
 """What jobs have, where the local AWS has this role."""

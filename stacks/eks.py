@@ -12,25 +12,25 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.default_environment import default_environment
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.retention import RETENTION
-from trainium_cdk._cdk.stack_functions import place_functions
-from trainium_cdk.eks.access import ecr_repositories
-from trainium_cdk.eks.bastion_host import TrnBastionHost
-from trainium_cdk.eks.cluster import TrnEksCluster
-from trainium_cdk.eks.images import TrnImageBuilder
-from trainium_cdk.eks.manifests import claims
-from trainium_cdk.facade import TrnEks
-from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
-from trainium_cdk.observability import TrnObservability
-from trainium_cdk.outputs import eks_outputs, next_step
-from trainium_cdk.outputs.contract import JOB_FILES
-from trainium_cdk.settings import ControlPlane, Environment
-from trainium_cdk.settings.environment import SERVICE_NETWORKS
-from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.cdk.eks.access import ecr_repositories
+from trainium_cdk.cdk.eks.bastion_host import TrnBastionHost
+from trainium_cdk.cdk.eks.cluster import TrnEksCluster
+from trainium_cdk.cdk.eks.images import TrnImageBuilder
+from trainium_cdk.cdk.eks.manifests import claims
+from trainium_cdk.cdk.facade import TrnEks
+from trainium_cdk.cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
+from trainium_cdk.cdk.helpers.default_environment import default_environment
+from trainium_cdk.cdk.helpers.removal import removal_policy
+from trainium_cdk.cdk.helpers.retention import RETENTION
+from trainium_cdk.cdk.helpers.stack_functions import place_functions
+from trainium_cdk.cdk.observability import TrnObservability
+from trainium_cdk.cdk.storage import TrnStorage
+from trainium_cdk.description.outputs import eks_outputs, next_step
+from trainium_cdk.description.outputs.contract import JOB_FILES
+from trainium_cdk.description.settings import ControlPlane, Environment
+from trainium_cdk.description.settings.environment import SERVICE_NETWORKS
+from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.stacks.parts import add_bucket, add_job_notices, add_network, add_registry, add_storage, alarm_topic
-from trainium_cdk.storage import TrnStorage
 
 
 class TrnEksStack(Stack):

@@ -8,15 +8,15 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.retention import RETENTION
-from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.observability import TrnJobNotices
-from trainium_cdk.outputs.contract import KEPT_DAYS
-from trainium_cdk.registry import TrnRegistry
-from trainium_cdk.settings import Environment
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.cdk.bucket import TrnBucket
+from trainium_cdk.cdk.helpers.removal import removal_policy
+from trainium_cdk.cdk.helpers.retention import RETENTION
+from trainium_cdk.cdk.network import TrnNetwork
+from trainium_cdk.cdk.observability import TrnJobNotices
+from trainium_cdk.cdk.registry import TrnRegistry
+from trainium_cdk.cdk.storage import TrnStorage
+from trainium_cdk.description.outputs.contract import KEPT_DAYS
+from trainium_cdk.description.settings import Environment
 
 
 def add_network(stack: Stack, environment: Environment, zones: tuple[str, ...]) -> TrnNetwork:

@@ -9,17 +9,17 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.default_environment import default_environment
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.retention import RETENTION
-from trainium_cdk.hardening.encryption import stack_key
-from trainium_cdk.outputs import next_step, slurm_outputs
-from trainium_cdk.pcluster.cluster import TrnPcluster
-from trainium_cdk.settings import Environment
-from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.cdk.hardening.encryption import stack_key
+from trainium_cdk.cdk.helpers.default_environment import default_environment
+from trainium_cdk.cdk.helpers.removal import removal_policy
+from trainium_cdk.cdk.helpers.retention import RETENTION
+from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
+from trainium_cdk.cdk.storage import TrnStorage
+from trainium_cdk.description.outputs import next_step, slurm_outputs
+from trainium_cdk.description.settings import Environment
+from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage
 from trainium_cdk.stacks.slurm import add_bootstrap, add_observability, harden
-from trainium_cdk.storage import TrnStorage
 
 
 class TrnPclusterStack(Stack):

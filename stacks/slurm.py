@@ -9,19 +9,19 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 
-from trainium_cdk._cdk.default_environment import chosen_software
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.retention import RETENTION
-from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
-from trainium_cdk.observability import TrnObservability
-from trainium_cdk.settings import Environment, Pcluster, Pcs
-from trainium_cdk.settings.observability import metrics_group
+from trainium_cdk.cdk.bootstrap import TrnBootstrap
+from trainium_cdk.cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
+from trainium_cdk.cdk.helpers.default_environment import chosen_software
+from trainium_cdk.cdk.helpers.removal import removal_policy
+from trainium_cdk.cdk.helpers.retention import RETENTION
+from trainium_cdk.cdk.observability import TrnObservability
+from trainium_cdk.description.settings import Environment, Pcluster, Pcs
+from trainium_cdk.description.settings.observability import metrics_group
 from trainium_cdk.stacks.parts import add_job_notices, alarm_topic
 
 if TYPE_CHECKING:
-    from trainium_cdk.pcluster.cluster import TrnPcluster
-    from trainium_cdk.pcs.cluster import TrnPcsCluster
+    from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
+    from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
 
 
 def add_bootstrap(

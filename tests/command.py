@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from trainium_cdk.cli import app
+from trainium_cdk.client.cli import app
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -12,7 +12,7 @@ from tests.jobs.report.runs import CATALOG, TRN2, fine_tuned
 from tests.stacks import synthesis
 from tools.figures import FIGURES
 from tools.reference.graph import mermaid, read
-from trainium_cdk.jobs.report import report
+from trainium_cdk.client.jobs.report import report
 
 DOCS = Path(__file__).parent.parent / "docs"
 STACKS = {"TrnPclusterStack": synthesis.SLURM, "TrnEksStack": synthesis.EKS, "TrnPcsStack": synthesis.PCS}

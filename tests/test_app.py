@@ -15,8 +15,9 @@ import pytest
 
 import app
 from tests.support import ROOT, completed, need
-from trainium_cdk import engines, remembered, settings
-from trainium_cdk.cli import app as cli
+from trainium_cdk import settings
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.description import engines, remembered
 from trainium_cdk.errors import TrnError
 
 CDK = ROOT / "node_modules/.bin/cdk"
@@ -339,8 +340,13 @@ def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
     )
     # TrnObservability and TrnOutputs take clusters of any engine, whose types are checked
     types = {f"aws_cdk.{each}{part}" for each in ("aws_eks_v2", "interfaces.aws_eks") for part in ("", "._private")}
-    types |= {"trainium_cdk.eks", "trainium_cdk.eks.view", "trainium_cdk.eks.groups", "trainium_cdk.eks.user_data"}
-    found = {name for name in done.stdout.split() if name.startswith(("aws_cdk", "trainium_cdk.eks", "stacks"))}
+    types |= {
+        "trainium_cdk.cdk.eks",
+        "trainium_cdk.cdk.eks.view",
+        "trainium_cdk.cdk.eks.groups",
+        "trainium_cdk.cdk.eks.user_data",
+    }
+    found = {name for name in done.stdout.split() if name.startswith(("aws_cdk", "trainium_cdk.cdk.eks", "stacks"))}
     assert found - types == set()
 
 

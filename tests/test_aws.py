@@ -19,8 +19,8 @@ from botocore.stub import Stubber
 
 from trainium_cdk import _aws
 from trainium_cdk._aws import client, describe_error
+from trainium_cdk.client.jobs.slurm import instances
 from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.slurm import instances
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
 

@@ -13,9 +13,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
 from tests.cdk import only, synth
-from trainium_cdk import bootstrap, settings
-from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk import settings
+from trainium_cdk.cdk import bootstrap
+from trainium_cdk.cdk.bootstrap import TrnBootstrap
+from trainium_cdk.description.node.scripts import scripts_dir
 
 KEY_OF_ENTRY = "node-scripts/entry-de39af7fb44f672a95131ca644785896.sh"
 """The location of entry.sh in a running cluster. ParallelCluster refuses an update with another one for the head node."""

@@ -10,9 +10,9 @@ from aws_cdk import Duration, RemovalPolicies, RemovalPolicy, Stack
 from aws_cdk.assertions import Template
 
 from tests.cdk import app, findings, needs, only, properties, resources, synth
-from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
-from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.cdk.bucket import TrnBucket
+from trainium_cdk.cdk.deployment.emptied_bucket import EMPTIED, TAG
+from trainium_cdk.cdk.registry import TrnRegistry
 
 
 def test_access_needs_tls_and_the_own_account() -> None:

@@ -9,8 +9,8 @@ from aws_cdk import Stack
 
 from tests.cdk import IN_US_EAST_1, findings, only, properties, resources, synth
 from trainium_cdk import settings
-from trainium_cdk.efa import TrnEfaSecurityGroup
-from trainium_cdk.network import TrnNetwork
+from trainium_cdk.cdk.efa import TrnEfaSecurityGroup
+from trainium_cdk.cdk.network import TrnNetwork
 
 
 @pytest.mark.parametrize("env", [None, IN_US_EAST_1])

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from tests.support import golden, many, table
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli.options import read_cluster
+from trainium_cdk.client.cli.options import read_cluster
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.outputs.contract import KEPT_DAYS
+from trainium_cdk.description.outputs.read import deployed, deployment, elsewhere, stacks
+from trainium_cdk.description.outputs.slurm import pcs_outputs
+from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs.contract import KEPT_DAYS
-from trainium_cdk.outputs.read import deployed, deployment, elsewhere, stacks
-from trainium_cdk.outputs.slurm import pcs_outputs
-from trainium_cdk.settings.inventory import inventory
 
 FOLDER = Path(__file__).parent / "environments"
 ENVIRONMENTS = sorted(FOLDER.rglob("*.yaml"))
@@ -458,7 +458,7 @@ def test_the_last_output_names_what_the_cdk_leaves_and_the_command(engine: str, 
 def test_the_next_step_is_a_command_that_nothing_reads() -> None:
     from typer.testing import CliRunner
 
-    from trainium_cdk.cli.app import app
+    from trainium_cdk.client.cli.app import app
 
     (key, (command, description)), *_ = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
     env = settings.load(FOLDER / "trn1-2xlarge.yaml")

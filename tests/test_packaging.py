@@ -21,11 +21,11 @@ from tests.wheels import fresh_environment, run
 
 FOREIGN_APP = """
 import aws_cdk as cdk
-from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.network import TrnNetwork
+from trainium_cdk.cdk.bootstrap import TrnBootstrap
+from trainium_cdk.cdk.bucket import TrnBucket
+from trainium_cdk.cdk.network import TrnNetwork
 from trainium_cdk.stacks import TrnEksStack, TrnPclusterStack, TrnPcsStack
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.cdk.storage import TrnStorage
 
 app = cdk.App()
 for stack in (TrnEksStack, TrnPclusterStack, TrnPcsStack):
@@ -62,12 +62,12 @@ def test_a_package_index_takes_both(built: Path, wheel: Path) -> None:
 def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, target in (
-        ("bootstrap", "trainium_cdk/node/bootstrap"),
+        ("bootstrap", "trainium_cdk/description/node/bootstrap"),
         ("constructs/trainium_cdk", "trainium_cdk"),
         ("stacks", "trainium_cdk/stacks"),
-        ("examples/bert-large", "trainium_cdk/jobs/examples/bert-large"),
-        ("examples/jax", "trainium_cdk/jobs/examples/jax"),
-        ("examples/torchneuron", "trainium_cdk/jobs/examples/torchneuron"),
+        ("examples/bert-large", "trainium_cdk/client/jobs/examples/bert-large"),
+        ("examples/jax", "trainium_cdk/client/jobs/examples/jax"),
+        ("examples/torchneuron", "trainium_cdk/client/jobs/examples/torchneuron"),
     ):
         tracked = [name for name in run("git", "ls-files", folder, cwd=ROOT).split() if not (ROOT / name).is_symlink()]
         missing = {t for t in tracked if target + t.removeprefix(folder) not in names}
@@ -136,10 +136,8 @@ def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
     run(trn, "check", "--offline", "--environment", "environment.yaml", cwd=tmp_path)
     dry = run(trn, "submit", "bert-large", "--nodes", "2", "--cluster", "cluster.json", "--dry-run", cwd=tmp_path)
     assert '"--nodes=2"' in dry
-    found = (
-        "from pathlib import Path\nfrom trainium_cdk.jobs.image_examples import find\nprint(find(Path('torchneuron')))"
-    )
-    assert Path(run(python, "-c", found, cwd=tmp_path)).parent == packages / "trainium_cdk/jobs/examples"
+    found = "from pathlib import Path\nfrom trainium_cdk.client.jobs.image_examples import find\nprint(find(Path('torchneuron')))"
+    assert Path(run(python, "-c", found, cwd=tmp_path)).parent == packages / "trainium_cdk/client/jobs/examples"
     asks = "try:\n from trainium_cdk import TrnNodeGroup\nexcept ImportError as e: print(e)"
     assert "with its extra: trainium-cdk[cdk]" in run(python, "-c", asks, cwd=tmp_path)
 
@@ -147,7 +145,7 @@ def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
 def test_the_command_is_installed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as z:
         entry = next(n for n in z.namelist() if n.endswith("entry_points.txt"))
-        assert "trn = trainium_cdk.cli.__main__:main" in z.read(entry).decode()
+        assert "trn = trainium_cdk.client.cli.__main__:main" in z.read(entry).decode()
 
 
 ENVIRONMENTS = [ROOT / ".venv", *sorted((ROOT / ".venvs").glob("*"))]

@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, only, synth
 from trainium_cdk import settings as trn
-from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.cdk.registry import TrnRegistry
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainium_cdk.description.requirements import entry, read
 from trainium_cdk.errors import RequirementError
-from trainium_cdk.requirements import entry, read
 
 HASH = "--hash=sha256:" + "ab" * 32
 TOKEN = "pypi-s3cret"

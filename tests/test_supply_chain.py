@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from sandbox import install, paths
 from tests.support import ROOT, completed, need
 from tests.wheels import closure
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 LOCKS = [
     ROOT / "requirements.txt",

@@ -12,11 +12,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.outputs import EksCluster, SlurmCluster
-from trainium_cdk.settings import Environment
-from trainium_cdk.settings.shape import problems_of
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import EksCluster, SlurmCluster
+from trainium_cdk.description.settings import Environment
+from trainium_cdk.description.settings.shape import problems_of
 from trainium_cdk.text import Text
 
 MODELS: list[type[BaseModel]] = [Environment, Catalog, SlurmCluster, EksCluster, *kinds().values()]

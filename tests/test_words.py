@@ -32,9 +32,13 @@ COVERED = {
         "sandbox/**/*.py",
         "tools/**/*.py",
     ),
-    "data": ("constructs/trainium_cdk/catalog/data/*.yaml",),
+    "data": ("constructs/trainium_cdk/description/catalog/data/*.yaml",),
 }
-LEFT_OUT = ("sandbox/tests/", "constructs/trainium_cdk/jobs/sent/", "constructs/trainium_cdk/jobs/corrections/")
+LEFT_OUT = (
+    "sandbox/tests/",
+    "constructs/trainium_cdk/client/jobs/sent/",
+    "constructs/trainium_cdk/client/jobs/corrections/",
+)
 """Tests; and files that jobs get, whose bytes the record of `make conformance` covers."""
 OTHERS = {"pattern", "samples", "source", "sources"}
 """Keys of the data whose texts others wrote."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.catalog.models import numbers
+from trainium_cdk.description.catalog.models import numbers
 
 OLDEST_RELEASE = (2, 28, 1)
 """The first release in the table: the last one before AWS ended its support of training with PyTorch/XLA."""
@@ -264,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        default=Path(__file__).parents[1] / "constructs/trainium_cdk/catalog/data",
+        default=Path(__file__).parents[1] / "constructs/trainium_cdk/description/catalog/data",
         help="folder to write to",
     )
     given = parser.parse_args(arguments)

@@ -9,9 +9,9 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, indent, tostring
 
 from trainium_cdk import settings
-from trainium_cdk.checks.live import CheckTarget
-from trainium_cdk.checks.live.cost import items
-from trainium_cdk.drawing.markup import element
+from trainium_cdk.client.drawing.markup import element
+from trainium_cdk.description.checks.live import CheckTarget
+from trainium_cdk.description.checks.live.cost import items
 
 HANG = Path(__file__).parent / "reference/hang.log"
 REGION, TYPE, SMALL, MOST = "sa-east-1", "trn2.3xlarge", "c5.2xlarge", 4

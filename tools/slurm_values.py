@@ -17,7 +17,7 @@ from typing import Any
 
 from tools.catalogue import SLURM
 
-TARGET = Path(__file__).parents[1] / "constructs/trainium_cdk/catalog/data/slurm_values.yaml"
+TARGET = Path(__file__).parents[1] / "constructs/trainium_cdk/description/catalog/data/slurm_values.yaml"
 READ, PROTOCOL, LIMITS, BACKFILL, SELECT = (
     "src/common/read_config.c",
     "src/common/slurm_protocol_defs.c",

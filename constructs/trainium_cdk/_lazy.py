@@ -11,17 +11,18 @@ def attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """`__getattr__` of a package.
 
     Args:
-        homes: name -> the module below `trainium_cdk` that has it.
+        homes: name -> the module below `trainium_cdk` that has it, or that is it.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(import_module(f"trainium_cdk.{homes[name]}"), name)
+            module = import_module(f"trainium_cdk.{homes[name]}")
         except ModuleNotFoundError as e:
             if e.name in ("aws_cdk", "constructs", "jsii"):
                 e.msg = f"{e.name} is not installed, which {name} needs. Install trainium-cdk with its extra: trainium-cdk[cdk]"
             raise
+        return module if homes[name].endswith(f".{name}") else getattr(module, name)
 
     return load

@@ -23,9 +23,10 @@ from typing import Any
 
 import aws_cdk as cdk
 
-from trainium_cdk import checks, engines, remembered, settings, stacks
-from trainium_cdk._cdk.validation import RulesPlugin
-from trainium_cdk.engines import Engine
+from trainium_cdk import stacks
+from trainium_cdk.cdk.helpers.validation import RulesPlugin
+from trainium_cdk.description import checks, engines, remembered, settings
+from trainium_cdk.description.engines import Engine
 from trainium_cdk.errors import SettingsFileError, TrnError
 from trainium_cdk.problems import errors
 

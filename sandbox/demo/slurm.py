@@ -12,7 +12,7 @@ from sandbox import processes, slurm
 from sandbox.demo.narrator import Narrator
 from sandbox.local_aws import LocalAws
 from sandbox.paths import HOME
-from trainium_cdk.outputs import SlurmCluster, parse
+from trainium_cdk.description.outputs import SlurmCluster, parse
 
 HERE = Path(__file__).parent
 REPORT = HOME / ".cache/demo/report.html"

@@ -10,7 +10,7 @@ from pathlib import Path
 from sandbox import guard
 from sandbox.kubernetes.build import BuildFailed, build, program
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from sandbox.kubernetes import probes
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
-from trainium_cdk.catalog import Catalog, InstanceType
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.description.catalog import Catalog, InstanceType
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 _FACTS = Catalog.load().eks.claims
 API = "resource.k8s.io/v1"

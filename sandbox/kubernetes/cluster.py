@@ -27,9 +27,9 @@ from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
 from sandbox.kubernetes.readiness import node_ready, served
 from sandbox.processes import Started
-from trainium_cdk.catalog import InstanceType
-from trainium_cdk.eks import provisioning_requests
-from trainium_cdk.eks.charts import SCHEDULER, Release
+from trainium_cdk.cdk.eks import provisioning_requests
+from trainium_cdk.cdk.eks.charts import SCHEDULER, Release
+from trainium_cdk.description.catalog import InstanceType
 
 _STATE = "local-kubernetes.json"
 _USERS = ("admin", "controller-manager", "scheduler", "kwok", "volcano")

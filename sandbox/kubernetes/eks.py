@@ -18,7 +18,7 @@ from typing import Any
 from sandbox import paths
 from sandbox.kubernetes import build, claims, installed
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 ACCOUNT = "000000000000"
 NODE_GROUP = "eks.amazonaws.com/nodegroup"

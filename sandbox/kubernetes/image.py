@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sandbox import head_node
 from sandbox.training.fakes import neuron_tools
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 _PLACE = Path("/image")
 _STATE = Path("/state")

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 from sandbox.kubernetes import claims
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.pods import Pod, pods
-from trainium_cdk.outputs import ROLE_LABEL
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.pods import Pod, pods
+from trainium_cdk.description.outputs import ROLE_LABEL
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 NAMESPACE = "kube-system"
 _TYPE = "node.kubernetes.io/instance-type"

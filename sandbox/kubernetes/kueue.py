@@ -22,11 +22,11 @@ from sandbox.kubernetes import build, daemons
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, read_all
 from sandbox.kubernetes.daemons import Places
 from sandbox.processes import wait_until
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import charts
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.kueue import configuration
-from trainium_cdk.settings import Mirror, Plugins
+from trainium_cdk.cdk.eks import charts
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.kueue import configuration
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.settings import Mirror, Plugins
 
 NAMES = ("jobset", "kueue")
 """In the order in which they start."""

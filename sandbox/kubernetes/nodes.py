@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from sandbox.kubernetes import claims
 from sandbox.kubernetes.api import Object
-from trainium_cdk.catalog import Catalog, InstanceType
-from trainium_cdk.catalog.pods import Machine, machine, pods
-from trainium_cdk.settings.eks import SystemNodes
+from trainium_cdk.description.catalog import Catalog, InstanceType
+from trainium_cdk.description.catalog.pods import Machine, machine, pods
+from trainium_cdk.description.settings.eks import SystemNodes
 
 _FACTS = Catalog.load().eks
 NEURON_TAINT: Object = {"key": _FACTS.taint, "value": "true", "effect": "NoSchedule"}

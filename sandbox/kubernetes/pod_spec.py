@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandbox.kubernetes.api import Object
 from sandbox.kubernetes.claims import Given
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 Lookup = Callable[[str, str], Object | None]
 """(kind, name) -> the ConfigMap, Secret or PersistentVolumeClaim of the pod's namespace, or None."""

@@ -22,7 +22,7 @@ from sandbox.kubernetes import claims, pod_spec, probes
 from sandbox.kubernetes import container as view
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
-from trainium_cdk.outputs.eks import JOB_USER
+from trainium_cdk.description.outputs.eks import JOB_USER
 
 _RESTART_PAUSE = 1.0
 _MEMORY_PAUSE = 0.3

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 
 from sandbox.kubernetes.api import Api, ApiError, Object
 from sandbox.kubernetes.cluster import LocalKubernetes
-from trainium_cdk.eks.kueue import PROVISIONING_CLASS
-from trainium_cdk.eks.scaler import after, aside
-from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.cdk.eks.kueue import PROVISIONING_CLASS
+from trainium_cdk.cdk.eks.scaler import after, aside
+from trainium_cdk.description.outputs import GROUP_LABEL
 
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 

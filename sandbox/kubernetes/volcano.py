@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.kubernetes.api import Object
-from trainium_cdk.eks import charts
+from trainium_cdk.cdk.eks import charts
 
 NAMESPACE = "volcano-system"
 _ALL: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (

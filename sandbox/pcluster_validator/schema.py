@@ -1,6 +1,6 @@
 """ParallelCluster's schema of a cluster configuration as JSON Schema, for the catalogue. Runs in the environment `.venvs/pcluster`:
 
-.venvs/pcluster/bin/python sandbox/pcluster_validator/schema.py > constructs/trainium_cdk/catalog/data/parallelcluster.schema.json
+.venvs/pcluster/bin/python sandbox/pcluster_validator/schema.py > constructs/trainium_cdk/description/catalog/data/parallelcluster.schema.json
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.build import VOLCANO
 from sandbox.testing import need_kubernetes
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,11 @@ from sandbox.kubernetes.kueue import of_both_forms
 from sandbox.kubernetes.kwok_config import RUN_LABEL
 from sandbox.testing import completed, need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import kueue, manifests
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.cdk.eks import kueue, manifests
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 NS, DEVICE = "training", "aws.amazon.com/neuron"
 KNOWN = Catalog.load()

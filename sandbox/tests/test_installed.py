@@ -10,11 +10,11 @@ from sandbox.kubernetes import LocalKubernetes, claims, eks, installed, nodes, s
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.testing import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.pods import pods
-from trainium_cdk.jobs.kubernetes.pods import Resources
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.client.jobs.kubernetes.pods import Resources
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.pods import pods
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 pytestmark = pytest.mark.sweep
 

@@ -16,7 +16,7 @@ from sandbox.kubernetes import KubernetesFailed, LocalKubernetes
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.testing import completed, need_kubernetes, until
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 TRN1 = Catalog.load().instance("trn1.32xlarge")
 JOBS, GROUPS = "batch.volcano.sh/v1alpha1", "scheduling.volcano.sh/v1beta1"

@@ -30,9 +30,9 @@ from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
 from sandbox.testing import completed, need, need_kubernetes
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import charts
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks import charts
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.description.catalog import Catalog
 
 Object = dict[str, Any]
 POD: Object = {

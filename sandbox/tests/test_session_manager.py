@@ -22,11 +22,11 @@ import pytest
 
 from sandbox.local_aws import LocalAws
 from sandbox.testing import completed, head_node, session_manager_plugin, until
-from trainium_cdk.jobs.sessions import TO_HOST, forward, free_port
+from trainium_cdk.client.jobs.sessions import TO_HOST, forward, free_port
 
 pytestmark = pytest.mark.sweep
 
-TERMINAL = "from trainium_cdk.jobs.sessions import terminal; import sys; print(terminal(*sys.argv[1:]))"
+TERMINAL = "from trainium_cdk.client.jobs.sessions import terminal; import sys; print(terminal(*sys.argv[1:]))"
 
 
 @pytest.fixture(scope="module")

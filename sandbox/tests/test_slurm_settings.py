@@ -15,7 +15,7 @@ from sandbox.slurm_config import RELEASE, lines_not_run, own_settings
 from sandbox.slurm_layout import SlurmFailed, command_path
 from sandbox.testing import need_slurm
 from sandbox.tests.test_slurm import config, resource
-from trainium_cdk.catalog.slurm import check_line, parameters
+from trainium_cdk.description.catalog.slurm import check_line, parameters
 
 SAMPLES = {"uint16": "1", "uint32": "1", "uint64": "1", "boolean": "yes", "float": "1.5", "text": "x"}
 BAD = {"uint16": "65536", "uint32": "many", "uint64": "-1", "boolean": "maybe", "float": "x"}

@@ -13,8 +13,8 @@ import pytest
 from tests.audit.conftest import Templates, whole
 from tests.support import completed
 from tools.audit.render import ROOT, values
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.node.scripts import scripts_dir
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}
 Rule = dict[str, Any]
@@ -169,7 +169,7 @@ def test_nothing_is_fetched_from_a_moving_branch(audited: Path, templates: Templ
     texts |= {subject: json.dumps(template) for subject, template in templates.items()}
     assert len(texts) > 100
     assert {name: found[0] for name, text in texts.items() if (found := MOVING.search(text))} == {}
-    models = (ROOT / "constructs/trainium_cdk/catalog/data/models.yaml").read_text("utf-8")
+    models = (ROOT / "constructs/trainium_cdk/description/catalog/data/models.yaml").read_text("utf-8")
     assert models.count("url: https://github.com/") == len(re.findall(r"commit: [0-9a-f]{40}\b", models)) > 0
 
 

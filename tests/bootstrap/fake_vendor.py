@@ -17,7 +17,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 KERNEL = "6.8.0-1021-aws"
 AMAZON_KERNEL = "6.12.40-63.114.amzn2023.x86_64"

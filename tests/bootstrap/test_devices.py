@@ -12,8 +12,8 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.test_users import BARE
 from tests.support import swept
-from trainium_cdk.catalog import device_counters
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.description.catalog import device_counters
+from trainium_cdk.description.node.scripts import scripts_dir
 
 FILE = Path(str(scripts_dir())) / "lib/devices.py"
 NAMES = list(device_counters())

@@ -12,7 +12,7 @@ from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import AMAZON_KERNEL, NEURON_DEBS
 from tests.bootstrap.node import SERVER, Node
 from tests.support import swept
-from trainium_cdk.eks.user_data import Driver, user_data
+from trainium_cdk.cdk.eks.user_data import Driver, user_data
 
 IMAGES, WANTED = NEURON_DEBS["aws-neuronx-dkms"]
 GATE = "/etc/systemd/system/nodeadm-run.service.d/trn-driver.conf"

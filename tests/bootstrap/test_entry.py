@@ -12,7 +12,7 @@ import pytest
 
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import SERVER, Node
-from trainium_cdk.node.scripts import ENTRY, scripts_dir
+from trainium_cdk.description.node.scripts import ENTRY, scripts_dir
 
 FROZEN = "de39af7fb44f672a95131ca644785896c42a6cb8444e8b3d0668bb423b20003e"
 

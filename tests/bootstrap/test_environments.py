@@ -12,7 +12,7 @@ from tests.bootstrap.fake_vendor import SUFFIX
 from tests.bootstrap.node import SERVER
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, compute_node, linked, share
 from trainium_cdk import settings
-from trainium_cdk.node import env as node_env
+from trainium_cdk.description.node import env as node_env
 
 pytestmark = pytest.mark.sweep
 

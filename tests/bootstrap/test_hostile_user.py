@@ -11,7 +11,7 @@ from tests.bootstrap.node import Node
 from tests.bootstrap.test_ubuntu import FRAMEWORK
 from tests.bootstrap.test_users import BARE
 from tests.support import swept
-from trainium_cdk.jobs.slurm import commands
+from trainium_cdk.client.jobs.slurm import commands
 
 ROLES = ("head", "compute", "cpu", "login", "standalone", "image")
 SETTINGS = {**FRAMEWORK, **BARE, "TRN_VENV": "venv", "TRN_JOBS_USER": "trn-jobs:1999", "TRN_USERS": "alice:2001"}

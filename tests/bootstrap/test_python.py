@@ -11,7 +11,7 @@ from tests.bootstrap.roots import RECIPES
 from tests.bootstrap.test_ubuntu import FRAMEWORK, VENV
 from tests.bootstrap.test_users import BARE
 from tests.support import swept
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 
 def framework_of(sdk: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.bootstrap.conftest import NewNode
 from tests.support import completed
-from trainium_cdk.node import scripts
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.description.node import scripts
+from trainium_cdk.description.node.scripts import scripts_dir
 
 FOLDER = scripts_dir()
 SHELL = sorted(FOLDER.rglob("*.sh"))
@@ -46,7 +46,7 @@ def test_every_key_is_read() -> None:
 
 
 def test_the_vendors_addresses_are_those_of_the_catalogue() -> None:
-    catalog = pytest.importorskip("trainium_cdk.catalog.lookup")
+    catalog = pytest.importorskip("trainium_cdk.description.catalog.lookup")
     text = (Path(catalog.__file__).parent / "data" / "neuron.yaml").read_text()
     block = text.split("\nrepositories:\n")[1]
     listed = dict(re.findall(r"^  (\w+): (\S+)$", block, re.MULTILINE))

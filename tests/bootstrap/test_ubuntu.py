@@ -15,8 +15,8 @@ from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node
 from tests.support import swept, until
-from trainium_cdk.node.scripts import own_files
-from trainium_cdk.settings import Bootstrap, Environment, OwnScript
+from trainium_cdk.description.node.scripts import own_files
+from trainium_cdk.description.settings import Bootstrap, Environment, OwnScript
 
 FRAMEWORK = {
     "TRN_VENV": "aws_neuron_venv_pytorch",

@@ -9,7 +9,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import Node
 from tests.support import swept
-from trainium_cdk.jobs.slurm import commands
+from trainium_cdk.client.jobs.slurm import commands
 
 BARE = {"TRN_NEURON_COLLECTIVES": "", "TRN_NEURON_RUNTIME": "", "TRN_NEURON_TOOLS": "", "TRN_NEURON_DKMS": ""}
 

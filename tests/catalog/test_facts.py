@@ -9,11 +9,11 @@ from importlib.resources import files
 import pytest
 from ruamel.yaml import YAML
 
-from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
-from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.lookup import plain, read
-from trainium_cdk.catalog.sources import sources
-from trainium_cdk.catalog.updates import updates
+from trainium_cdk.description.catalog import Catalog, CatalogOverrides, InstanceType
+from trainium_cdk.description.catalog.facts import Fact
+from trainium_cdk.description.catalog.lookup import plain, read
+from trainium_cdk.description.catalog.sources import sources
+from trainium_cdk.description.catalog.updates import updates
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.text import join_words
 
@@ -41,7 +41,7 @@ def test_instance_types(row: tuple[str, int, int, int, int, int, int, float, int
 
 def test_its_files_mean_the_same_in_both_versions_of_yaml() -> None:
     """They are read as YAML 1.1, in which `no` is false and `1:30` is 90; users write 1.2 in their own entries."""
-    for file in files("trainium_cdk.catalog").joinpath("data").iterdir():
+    for file in files("trainium_cdk.description.catalog").joinpath("data").iterdir():
         if file.name.endswith(".yaml"):
             assert read(file.name.removesuffix(".yaml")) == plain(
                 YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
@@ -246,9 +246,13 @@ def test_published_bandwidth() -> None:
     assert CATALOG.collective("trn1.32xlarge", 999) is None
 
 
-@pytest.mark.parametrize("name", sorted(f.name for f in files("trainium_cdk.catalog").joinpath("data").iterdir()))
+@pytest.mark.parametrize(
+    "name", sorted(f.name for f in files("trainium_cdk.description.catalog").joinpath("data").iterdir())
+)
 def test_every_table_names_its_source_and_date(name: str) -> None:
-    data = YAML(typ="safe", pure=True).load(files("trainium_cdk.catalog").joinpath("data", name).read_text("utf-8"))
+    data = YAML(typ="safe", pure=True).load(
+        files("trainium_cdk.description.catalog").joinpath("data", name).read_text("utf-8")
+    )
     assert data["source"]
     assert str(data["date"]) >= "2026-01-01"  # in JSON it is text
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tests.support import ROOT
-from trainium_cdk.catalog.known_errors import KnownError, explain, job_errors, known_errors
-from trainium_cdk.catalog.lookup import read
-from trainium_cdk.jobs.ending import error_patterns
+from trainium_cdk.client.jobs.ending import error_patterns
+from trainium_cdk.description.catalog.known_errors import KnownError, explain, job_errors, known_errors
+from trainium_cdk.description.catalog.lookup import read
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import explained, known_error, why_it_ended
 from trainium_cdk.runner.work.devices import looks_broken

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support import ROOT, completed, need
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import cluster_schema
-from trainium_cdk.checks.nodes import _ARM, memory_gib
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks import cluster_schema
+from trainium_cdk.description.checks.nodes import _ARM, memory_gib
 
 CATALOG = Catalog.load()
 

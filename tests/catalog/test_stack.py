@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import golden
-from trainium_cdk import checks, settings
-from trainium_cdk.catalog import (
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.catalog import (
     Catalog,
     CatalogOverrides,
     Need,
@@ -21,8 +22,8 @@ from trainium_cdk.catalog import (
     nearest,
     python_of,
 )
-from trainium_cdk.catalog.models import numbers
-from trainium_cdk.catalog.stack import FrameworkChoice, alternatives
+from trainium_cdk.description.catalog.models import numbers
+from trainium_cdk.description.catalog.stack import FrameworkChoice, alternatives
 
 CATALOG = Catalog.load()
 FAMILIES = ("trn1", "trn1n", "trn2", "trn2u", "trn3")

@@ -10,8 +10,9 @@ from typing import Any
 
 from sandbox.paths import HOME as ROOT
 from tests.support import many
-from trainium_cdk import checks, settings
-from trainium_cdk.settings import Environment, Problem
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.settings import Environment, Problem
 
 TRN3 = json.loads(
     json.dumps(

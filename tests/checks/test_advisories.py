@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 
 STATIC = {"queues": [{"compute_resources": [{"min_nodes": 1}]}]}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.checks.tables import REFUSED, SHAPE
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 
 ALL = [*REFUSED, *SHAPE]
 

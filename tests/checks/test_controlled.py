@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk import checks, settings
-from trainium_cdk.checks import overrides
-from trainium_cdk.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.checks import overrides
+from trainium_cdk.description.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE
 
 BASE = """
 pcluster:

@@ -12,12 +12,12 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import fleet
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.pods import Machine, Room, machine, pods
-from trainium_cdk.checks.eks_pods import placed, small_system_nodes, started
-from trainium_cdk.jobs.kubernetes.pods import devices
-from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.eks import Plugins
+from trainium_cdk.client.jobs.kubernetes.pods import devices
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.pods import Machine, Room, machine, pods
+from trainium_cdk.description.checks.eks_pods import placed, small_system_nodes, started
+from trainium_cdk.description.settings import Environment, Problem
+from trainium_cdk.description.settings.eks import Plugins
 
 FACTS = pods()
 CATALOG = Catalog.load()

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainium_cdk import checks, engines, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks, engines
 from trainium_cdk.errors import SettingsError
 
 ADMIN = "arn:aws:iam::aws:policy/AdministratorAccess"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 from trainium_cdk.problems import Problem
 
 TRN2 = "instance_type: trn2.48xlarge"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.checks.tables import NOTICES
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 
 
 @pytest.mark.parametrize(

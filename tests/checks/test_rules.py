@@ -18,12 +18,13 @@ from tests.checks.tables import NOTICES, REFUSED
 from tests.pcluster.examples import ids_for
 from tests.pcluster.test_config import leaves
 from tests.support import many
-from trainium_cdk import checks, settings
-from trainium_cdk.checks import overrides
-from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.checks.rule import SOURCES, rule_id
-from trainium_cdk.cluster_configuration.config import render
-from trainium_cdk.settings.inventory import inventory
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.checks import overrides
+from trainium_cdk.description.checks.pcluster import partition
+from trainium_cdk.description.checks.rule import SOURCES, rule_id
+from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.settings.inventory import inventory
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
 
@@ -156,13 +157,13 @@ def _is_a_setting(key: str) -> bool:
 def test_every_rule_is_registered() -> None:
     written = set()
     for module in pkgutil.iter_modules(checks.__path__):
-        parts = import_module(f"trainium_cdk.checks.{module.name}")
+        parts = import_module(f"trainium_cdk.description.checks.{module.name}")
         for name, function in inspect.getmembers(parts, inspect.isfunction):
             takes = list(inspect.signature(function).parameters)
             if (
                 takes == ["env"]
                 and name[0] != "_"
-                and function.__module__ == parts.__name__ != "trainium_cdk.checks.rule"
+                and function.__module__ == parts.__name__ != "trainium_cdk.description.checks.rule"
             ):
                 written.add(name)
     assert written == {rule.__name__ for rule in checks.RULES}

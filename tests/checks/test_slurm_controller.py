@@ -10,7 +10,7 @@ from sandbox import slurm_packages
 from sandbox.slurm_layout import command_path
 from sandbox.testing import need_slurm
 from trainium_cdk import settings
-from trainium_cdk.checks.slurm_controller import SECONDS, ask
+from trainium_cdk.description.checks.slurm_controller import SECONDS, ask
 
 BASE = "region: us-east-1\nnetwork: {zone_ids: [use1-az6]}\n"
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.support import ROOT
-from trainium_cdk.catalog.lookup import DATA
-from trainium_cdk.checks.rule import SOURCES
+from trainium_cdk.description.catalog.lookup import DATA
+from trainium_cdk.description.checks.rule import SOURCES
 
 AWS = "https://docs.aws.amazon.com"
 PAGES = {

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.test_outputs import EKS, GOOD
-from trainium_cdk.cli import app as cli
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.jobs import clusters
+from trainium_cdk.client.jobs.status import Node
+from trainium_cdk.description.outputs.read import Deployed
 from trainium_cdk.errors import OutputsError, TransportError
-from trainium_cdk.jobs import clusters
-from trainium_cdk.jobs.status import Node
-from trainium_cdk.outputs.read import Deployed
 
 SILENT = "SSM does not manage the head node: it is stopped, deleted, or has just started"
 STACKS = {

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support import golden_rows
-from trainium_cdk import engines, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.live import CheckTarget
-from trainium_cdk.checks.live.cost import cost as estimate
-from trainium_cdk.cli import app as cli
+from trainium_cdk import settings
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.description import engines
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks.live import CheckTarget
+from trainium_cdk.description.checks.live.cost import cost as estimate
 from trainium_cdk.errors import TrnError
 
 TUTORIAL = ("--environment", "tests/environments/tutorial.yaml")

@@ -15,14 +15,14 @@ from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.test_answers import Pods
 from tests.operations.teardown.test_requests import FOUND
-from trainium_cdk.cli.destroy import only_there, plan
-from trainium_cdk.cli.options import Target
+from trainium_cdk.client.cli.destroy import only_there, plan
+from trainium_cdk.client.cli.options import Target
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.client.jobs.slurm.transport import Result
+from trainium_cdk.description.outputs import ClusterOutputs
+from trainium_cdk.description.outputs.eks import Team
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import Backend, SlurmBackend
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
-from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.outputs import ClusterOutputs
-from trainium_cdk.outputs.eks import Team
 from trainium_cdk.runner.requests import Checkpoint, FoundCheckpoints
 from trainium_cdk.runner.spec import to_json
 
@@ -59,7 +59,7 @@ def seen(answers: dict[str, Any], cluster: ClusterOutputs, monkeypatch: pytest.M
             return KubernetesBackend(cluster, Pods(base64.b64encode(gzip.compress(text))))  # type: ignore[arg-type]
         return SlurmBackend(cluster, Head(answer))  # type: ignore[arg-type]
 
-    monkeypatch.setattr("trainium_cdk.jobs.connection.connect", connect)
+    monkeypatch.setattr("trainium_cdk.client.jobs.connection.connect", connect)
     return connect(cluster=cluster)
 
 

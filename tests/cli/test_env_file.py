@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_submit import made
-from trainium_cdk.cli.env_file import read
+from trainium_cdk.client.cli.env_file import read
 from trainium_cdk.errors import JobError
 
 READ = [

@@ -17,8 +17,9 @@ from sandbox.paths import HOME as ROOT
 from tests import command
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, table
-from trainium_cdk import engines, outputs, settings
-from trainium_cdk.cli import app as cli
+from trainium_cdk import outputs, settings
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.description import engines
 from trainium_cdk.errors import TrnError
 
 ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"

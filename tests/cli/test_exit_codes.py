@@ -37,7 +37,7 @@ CLUSTER = make_cluster(fleet(nodes=4)).model_dump_json()
 def test_exit_code(words: str, code: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(CLUSTER)
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "AWS_DEFAULT_REGION": "us-east-1", "TRN_CLUSTER": "cluster.json"}  # fmt: skip
-    command = [sys.executable, "-m", "trainium_cdk.cli", *words.split()]
+    command = [sys.executable, "-m", "trainium_cdk.client.cli", *words.split()]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, message in done.stdout + done.stderr) == (code, True), done.stderr
     assert code == 2 or done.stderr.count("\n") == 1

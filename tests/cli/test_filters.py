@@ -9,7 +9,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.cli.filters import LineFilter, moment, time_of
+from trainium_cdk.client.cli.filters import LineFilter, moment, time_of
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 LOG = b"""0: trn: train: Slurm job 7 on n1, 2026-11-24T06:00:00Z

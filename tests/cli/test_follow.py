@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.jobs.backend import check_log
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.backend import check_log
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
 
 def status(state: str = "COMPLETED") -> JobStatus:

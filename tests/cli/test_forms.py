@@ -17,8 +17,8 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.tools.reference.test_blocks import commands
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.output import clean
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.output import clean
 from trainium_cdk.errors import TrnError
 
 NAME = "finetune-of-a-model-long-name"

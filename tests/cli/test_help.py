@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support import TRN, completed
 from tools.reference.commands import every
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli.app import app
 
 GROUPS = ("image", "nodes", "show")
 COMMANDS = [context.command_path.removeprefix("trn ") for context, _ in every()]

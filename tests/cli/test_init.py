@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from trainium_cdk import checks, remembered, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.cli import app
+from trainium_cdk import settings
+from trainium_cdk.client.cli import app
+from trainium_cdk.description import checks, remembered
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import SettingsError, TrnError
 from trainium_cdk.problems import errors
 

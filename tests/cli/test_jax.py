@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 from tests.cli.test_recommended import IMAGE, submit
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import golden
-from trainium_cdk import checks, engines, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.submit import _processes
+from trainium_cdk import settings
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.submit import _processes
+from trainium_cdk.client.jobs.kinds import by_name
+from trainium_cdk.client.jobs.plan import obstacle, plan
+from trainium_cdk.description import checks, engines
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kinds import by_name
-from trainium_cdk.jobs.plan import obstacle, plan
 
 CATALOG = Catalog.load()
 RELEASES = ("", "2.28.1", "2.33.0")

@@ -11,10 +11,10 @@ import yaml
 
 from tests.cli.test_submit import Jobs, made
 from tests.support import table
-from trainium_cdk.cli import app, submit
-from trainium_cdk.cli.job_file import json_schema
+from trainium_cdk.client.cli import app, submit
+from trainium_cdk.client.cli.job_file import json_schema
+from trainium_cdk.description.settings import load
 from trainium_cdk.errors import SettingsFileError, TrnError
-from trainium_cdk.settings import load
 
 SCHEMA = jsonschema.Draft202012Validator(json_schema())
 

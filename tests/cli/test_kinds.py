@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli.app import app
 
 RUN = CliRunner()
 NATIVE = {"neuron_release": "2.33.0", "neuron_driver": "2.31.7.0", "framework": "torch-native"}
@@ -83,7 +83,7 @@ def test_a_preset_of_the_environment_file(trn2: str, tmp_path: Path) -> None:
             "--environment",
             str(environment),
         ]
-        command = [sys.executable, "-m", "trainium_cdk.cli", *base, *words]
+        command = [sys.executable, "-m", "trainium_cdk.client.cli", *base, *words]
         return completed(command)
 
     def words_of(*words: str) -> tuple[list[str], str]:

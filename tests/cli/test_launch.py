@@ -15,9 +15,9 @@ from typer.exceptions import TyperException
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws
-from trainium_cdk.cli import launch
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli import launch
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.description.checks.live import Aws
 from trainium_cdk.errors import AwsError, JobError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs import Script, SlurmBackend
 
@@ -42,9 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "cdk").chmod(0o755)
     (tmp_path / "code").write_text("0")
-    monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
-    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: None)
-    monkeypatch.setattr("trainium_cdk.cli.launch._to_bootstrap", lambda *_: "")
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.spec.command", lambda: tmp_path / "cdk")
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.live.deployed", lambda *_: None)
+    monkeypatch.setattr("trainium_cdk.client.cli.launch._to_bootstrap", lambda *_: "")
     return tmp_path
 
 
@@ -57,8 +57,8 @@ def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     """The cluster is that Slurm; other commands than `submit` are only recorded."""
     calls: list[tuple[str, ...]] = []
     real = launch.run_trn
-    monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", lambda *_, **__: backend)
-    monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: backend.cluster)
+    monkeypatch.setattr(import_module("trainium_cdk.client.jobs.connection"), "connect", lambda *_, **__: backend)
+    monkeypatch.setattr("trainium_cdk.client.cli.options.deployed", lambda *_: backend.cluster)
     monkeypatch.setattr(launch, "run_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
     return calls
 
@@ -101,9 +101,9 @@ def test_a_cluster_with_other_jobs_stays(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.live.deployed", lambda *_: {})
     # that cluster itself checks the job; the one that the file describes has no jobs, for --after and --resume-from
-    monkeypatch.setattr("trainium_cdk.cli.submit._dry_run", lambda *_, **__: pytest.fail("it is deployed"))
+    monkeypatch.setattr("trainium_cdk.client.cli.submit._dry_run", lambda *_, **__: pytest.fail("it is deployed"))
     (folder / "long.sh").write_text("sleep 600\n")
     other = backend.submit(Script.from_file(folder / "long.sh"))
     try:
@@ -126,7 +126,7 @@ def test_a_deployment_that_it_left_is_not_begun_again(
     def deployed(*_: Any) -> None:
         raise TrnError(f"stack {STACK} is CREATE_IN_PROGRESS: wait until that has ended, and run this again")
 
-    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", deployed)
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.live.deployed", deployed)
     with pytest.raises(TrnError, match="wait until that has ended, and run this again"):
         run("job.sh", "--yes", "--", "x", "0")
     assert not (folder / "called").exists()
@@ -140,7 +140,7 @@ def test_a_cluster_with_work_of_other_clients_stays(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.live.deployed", lambda *_: {})
     number = slurm.run(["sbatch", "--parsable", "-p", "compute1", "-N", "1", "--wrap", "sleep 600"]).stdout.strip()
     try:
         assert run("job.sh", "--remove", "--", "x", "0") == 0
@@ -186,8 +186,8 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     team = SimpleNamespace(jobs=of_the_team)
     cluster = SimpleNamespace(jobs=[], of_teams=lambda: {"vision": team})
     calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", connect)
-    monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
+    monkeypatch.setattr(import_module("trainium_cdk.client.jobs.connection"), "connect", connect)
+    monkeypatch.setattr("trainium_cdk.client.cli.options.deployed", lambda *_: cluster)
     monkeypatch.setattr(launch, "run_trn", lambda *a: calls.append(a) or 0)
     stack = launch._Stack("S", "S", settings.Environment(), Path("env.yaml"), ("S", "--environment", "env.yaml"))
     assert launch._remove(stack) == 0
@@ -272,7 +272,7 @@ def test_the_account_is_bootstrapped_within_the_one_question(
 
     monkeypatch.undo()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: folder / "cdk")
+    monkeypatch.setattr("trainium_cdk.client.operations.updates.spec.command", lambda: folder / "cdk")
     monkeypatch.setattr(Aws, "parameter", parameter)
     monkeypatch.setattr(Aws, "__call__", lambda *_, **__: {"Account": "111122223333"})
     (folder / "cdk.json").write_text(json.dumps({"context": context}))
@@ -293,7 +293,7 @@ def test_the_account_is_bootstrapped_within_the_one_question(
 
 
 def test_a_failed_bootstrap_deploys_nothing(folder: Path, ended: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainium_cdk.cli.launch._to_bootstrap", lambda *_: "aws://111122223333/us-east-1")
+    monkeypatch.setattr("trainium_cdk.client.cli.launch._to_bootstrap", lambda *_: "aws://111122223333/us-east-1")
     (folder / "code").write_text("1")
     with pytest.raises(TrnError, match=r"^aws://111122223333/us-east-1 was not bootstrapped: see above"):
         run("--yes", "job.sh", "--", "x", "0")

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.cli import app, follow, named
+from trainium_cdk.client.cli import app, follow, named
+from trainium_cdk.client.jobs.status import Foreign, JobStatus, Stage
 from trainium_cdk.errors import JobError, TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.status import Foreign, JobStatus, Stage
 
 NOW = int(time.time())
 
@@ -138,7 +138,7 @@ def test_no_id_is_cut_at_any_width(width: int) -> None:
     id = "gpt3-finetune-experiment-with-a-long-name-20261124-0123ab"
     reason = "waits for nodes: the queue has none that are free, and AWS has no capacity of this type"
     code = (
-        "from trainium_cdk.cli.output import table\n"
+        "from trainium_cdk.client.cli.output import table\n"
         f"table('', ['job', 'state', 'nodes', 'queue', 'age', 'reason'], [[{id!r}, 'train RUNNING', '16', 'compute1', '2h', {reason!r}]])"
     )
     main, sub = pty.openpty()

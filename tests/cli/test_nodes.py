@@ -17,9 +17,9 @@ from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
+from trainium_cdk.client.jobs.slurm import commands
+from trainium_cdk.client.jobs.status import Node
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.slurm import commands
-from trainium_cdk.jobs.status import Node
 
 CLUSTER = make_cluster(fleet(nodes=4))
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import table
 from tools.reference.commands import every
-from trainium_cdk import engines
-from trainium_cdk.catalog.lookup import read
-from trainium_cdk.cli.app import COMMANDS, app
+from trainium_cdk.client.cli.app import COMMANDS, app
+from trainium_cdk.description import engines
+from trainium_cdk.description.catalog.lookup import read
 
 RUN = CliRunner()
 

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trainium_cdk.cli.app import app as commands
-from trainium_cdk.cli.options import Target, at, on_cluster
+from trainium_cdk.client.cli.app import app as commands
+from trainium_cdk.client.cli.options import Target, at, on_cluster
 
 EKS, BOTH = "region: us-west-2\nname: mine\neks: {queues: [{namespace: speech}]}\n", "pcluster: {}\neks: {}\n"
 FILES = {"eks.yaml": EKS, "both.yaml": BOTH}

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from sandbox.paths import HOME as ROOT
 from tests import command
 from tests.support import golden_rows
-from trainium_cdk import checks, engines, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.models import TITLES
-from trainium_cdk.cli.app import app
+from trainium_cdk import settings
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.description import checks, engines
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.models import TITLES
 
 RUN = CliRunner()
 CATALOG = Catalog.load()

@@ -16,10 +16,10 @@ from tests.cli.test_clusters import NODES
 from tests.cli.test_watch import PROGRAM as WATCH
 from tests.jobs.report.test_export import Jobs
 from trainium_cdk._aws import SANDBOX
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, nodes, report
-from trainium_cdk.jobs import clusters
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Node
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow, nodes, report
+from trainium_cdk.client.jobs import clusters
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Node
 
 HERE = "http://127.0.0.1:1"
 """Nothing answers there, and nothing is asked: the clusters are those of other tests."""

@@ -16,12 +16,12 @@ from tests.jobs import test_projects as locked
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from tests.tools.reference.test_blocks import job_files
-from trainium_cdk.cli import app, submit
-from trainium_cdk.cli.options import choices_of
+from trainium_cdk.client.cli import app, submit
+from trainium_cdk.client.cli.options import choices_of
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Job
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.plan import plan
 
 GIVEN = {
     *("kind", "nodes", "env", "filename", "content", "args", "command", "inside", "tree", "user", "workdir"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainium_cdk.cli.follow import summarize
+from trainium_cdk.client.cli.follow import summarize
 from trainium_cdk.jobs import JobLog, job_log
 
 

@@ -21,7 +21,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed
 from tests.test_laws import PACKAGE
-from trainium_cdk.cli import output
+from trainium_cdk.client.cli import output
 
 HOSTILE = (
     "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\a"  # the clipboard

@@ -18,9 +18,10 @@ from sandbox.slurm import LocalSlurm
 from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed, table
-from trainium_cdk.cli.options import Target, user
-from trainium_cdk.jobs import BertLarge, sessions
-from trainium_cdk.jobs.slurm.submission import render, text
+from trainium_cdk.client.cli.options import Target, user
+from trainium_cdk.client.jobs import sessions
+from trainium_cdk.client.jobs.slurm.submission import render, text
+from trainium_cdk.jobs import BertLarge
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -216,7 +217,7 @@ def test_why_a_job_failed_is_what_its_status_says(job: str) -> None:
 
 
 def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
-    code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.show as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
+    code = "import trainium_cdk.client.cli.app as c, trainium_cdk.client.cli.show as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 
     def run(**env: str) -> str:
         return completed([sys.executable, "-c", code, "bad"], env=env).stderr
@@ -249,7 +250,7 @@ class Stopped:
         if name == "typer":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Stopped())
-from trainium_cdk.cli.__main__ import main
+from trainium_cdk.client.cli.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code, "show", "catalog"], capture_output=True, check=False)
@@ -260,8 +261,8 @@ def test_other_modules_are_as_python_has_them() -> None:
     """The usual `import importlib.metadata; importlib.metadata.version(...)` works under `trn`, too."""
     code = """
 import importlib, sys
-from trainium_cdk.cli import app
-from trainium_cdk.cli.__main__ import main
+from trainium_cdk.client.cli import app
+from trainium_cdk.client.cli.__main__ import main
 app.main = lambda: None
 main()
 import importlib.metadata
@@ -273,9 +274,9 @@ print(importlib.metadata.version("typer"))
 
 FORWARDS = """
 import signal, sys, time
-from trainium_cdk.cli import app
-from trainium_cdk.cli.__main__ import main
-from trainium_cdk.jobs import sessions
+from trainium_cdk.client.cli import app
+from trainium_cdk.client.cli.__main__ import main
+from trainium_cdk.client.jobs import sessions
 plugin = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
 port = sessions.free_port()
 sessions._start = lambda *_: ([sys.executable, "-c", plugin, str(port)], None, lambda: print("session ended", flush=True))
@@ -352,7 +353,7 @@ def test_the_schema_is_for_machines_too() -> None:
 
 
 def test_help_is_quick_and_needs_nothing() -> None:
-    code = "import sys, trainium_cdk.cli.app; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, trainium_cdk.client.cli.app; print(*{m.split('.')[0] for m in sys.modules})"
     loaded = completed([sys.executable, "-c", code], check=True).stdout.split()
     assert not {"boto3", "botocore", "aws_cdk", "jsii", "pydantic", "ruamel"} & set(loaded)
     assert "submit" in bare("--help").stdout
@@ -362,7 +363,7 @@ def test_help_is_quick_and_needs_nothing() -> None:
 def test_a_dry_run_loads_nothing_that_asks_aws(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(make_cluster(fleet()).model_dump_json())
     code = (
-        "import atexit, sys; from trainium_cdk.cli.__main__ import main; "
+        "import atexit, sys; from trainium_cdk.client.cli.__main__ import main; "
         "atexit.register(lambda: print(*(m for m in sys.modules if m in ('boto3', 'botocore', 'ssl')))); "
         "sys.argv = ['trn', 'submit', 'bert-large', '--dry-run', '--cluster', 'cluster.json']; main()"
     )

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console, Group
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, status
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, output, watch
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow, output, watch
+from trainium_cdk.client.jobs.report import Run
+from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs import Backend
-from trainium_cdk.jobs.report import Run
-from trainium_cdk.jobs.report.live import Live
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
 LINE = b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : %d.0 learning_rate : 1.00e-04 throughput : 90.50 \n"
 RUNS = Stage("train", "1", "RUNNING", "", "n-1", None, BEGAN)
@@ -235,8 +235,8 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, such as these tests, ignore it
 sys.path[:0] = ["constructs", "."]
 from tests.cli.test_watch import Jobs
-from trainium_cdk.cli import app, follow, watch
-from trainium_cdk.jobs.report import live
+from trainium_cdk.client.cli import app, follow, watch
+from trainium_cdk.client.jobs.report import live
 live.PAUSE = watch.PAUSE = 0.2
 jobs = Jobs("FAILED" if "fails-1" in sys.argv else "COMPLETED")
 follow.backend = lambda *_: jobs

@@ -12,8 +12,8 @@ from tests.support import completed
 
 PROGRAM = """
 import time
-from trainium_cdk.cli import working
-from trainium_cdk.cli.output import log
+from trainium_cdk.client.cli import working
+from trainium_cdk.client.cli.output import log
 working.FIRST = 0.05
 with working.working("deleting S", alone={alone}) as shown:
     shown.at("3 of 9 resources")

@@ -12,7 +12,7 @@ import pytest
 
 CHILD = """
 import signal, sys
-from trainium_cdk.cli.output import write_bytes
+from trainium_cdk.client.cli.output import write_bytes
 place = [0]
 def count(size):
     place[0] += size

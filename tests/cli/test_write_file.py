@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.cli.output import write_file
+from trainium_cdk.client.cli.output import write_file
 from trainium_cdk.errors import TrnError
 
 

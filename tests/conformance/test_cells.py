@@ -14,11 +14,11 @@ from conformance import cases
 from conformance.launched import Cluster, launched
 from tests.support import swept
 from trainium_cdk import outputs, settings
-from trainium_cdk.catalog import Catalog, Stack, evaluate
-from trainium_cdk.catalog.models import numbers
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.catalog import Catalog, Stack, evaluate
+from trainium_cdk.description.catalog.models import numbers
 from trainium_cdk.jobs import AnyJob, JobError
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.plan import plan
 
 ROOT = Path(__file__).parents[2]
 TRN3 = "tests/environments/trn3-catalog.yaml"

@@ -15,8 +15,8 @@ import pytest
 from conformance import cases
 from conformance.launched import Launched, described, launched
 from tests.support import golden
+from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.jobs import BertLarge, Script, TorchTitan
-from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.runner.spec import to_json
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from conformance import cases, compare, record, surface
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.sources import sources
 
 JOBS = {name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if f"launch of {name}" in compare.RECORDED}
 WITHOUT = {"finetune", "nccom", "script"}

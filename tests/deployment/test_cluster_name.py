@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk.deployment.cluster_name import respond
-from trainium_cdk.deployment.request import Request
+from trainium_cdk.cdk.deployment.cluster_name import respond
+from trainium_cdk.cdk.deployment.request import Request
 
 LOGS = [
     f"/aws/parallelcluster/{name}"

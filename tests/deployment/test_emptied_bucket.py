@@ -11,9 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
-from trainium_cdk.deployment import emptied_bucket
-from trainium_cdk.deployment.emptied_bucket import TAG, respond
-from trainium_cdk.deployment.request import Request
+from trainium_cdk.cdk.deployment import emptied_bucket
+from trainium_cdk.cdk.deployment.emptied_bucket import TAG, respond
+from trainium_cdk.cdk.deployment.request import Request
 
 TAGGED = {"TagSet": [{"Key": TAG, "Value": "yes"}, {"Key": "Team", "Value": "speech"}]}
 

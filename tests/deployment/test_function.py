@@ -16,9 +16,9 @@ import pytest
 from aws_cdk import App, Stack
 from botocore.exceptions import ClientError
 
-from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.deployment import function, node_scripts
-from trainium_cdk.deployment.request import Request, Response
+from trainium_cdk.cdk.bucket import TrnBucket
+from trainium_cdk.cdk.deployment import function, node_scripts
+from trainium_cdk.cdk.deployment.request import Request, Response
 
 PACKAGE = Path(function.__file__).parent
 EVENT = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainium_cdk import settings
-from trainium_cdk.deployment.node_group_size import respond
-from trainium_cdk.deployment.request import Request
+from trainium_cdk.cdk.deployment.node_group_size import respond
+from trainium_cdk.cdk.deployment.request import Request
 
 
 class Eks:

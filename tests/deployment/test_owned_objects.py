@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.deployment.owned_objects import respond
-from trainium_cdk.deployment.request import Request
+from trainium_cdk.cdk.deployment.owned_objects import respond
+from trainium_cdk.cdk.deployment.request import Request
 
 WANTED = {"Function": "removes", "Objects": {"Namespace": ["training"]}}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.deployment.request import Request
-from trainium_cdk.deployment.subnet_choice import respond
+from trainium_cdk.cdk.deployment.request import Request
+from trainium_cdk.cdk.deployment.subnet_choice import respond
 
 
 class Ec2:

@@ -16,11 +16,11 @@ from sandbox.kubernetes import LocalKubernetes, eks
 from tests.eks.scenes import NAME, Scene
 from tests.support import need_kubernetes
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue, manifests
-from trainium_cdk.eks.access import SCALER
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import ROLE_LABEL
-from trainium_cdk.storage.options import FileSystemMount
+from trainium_cdk.cdk.eks import kueue, manifests
+from trainium_cdk.cdk.eks.access import SCALER
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.storage.options import FileSystemMount
+from trainium_cdk.description.outputs import ROLE_LABEL
 
 Open = Callable[..., Scene]
 

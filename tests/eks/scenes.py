@@ -20,17 +20,17 @@ from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.api import Api, Object, path_of
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import manifests
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.kueue import API as KUEUE
-from trainium_cdk.eks.kueue import CHECK, priority_class
-from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, ScalerSettings, Supplier
-from trainium_cdk.eks.scaler.model import Limits, ScalingPlan
-from trainium_cdk.eks.scaler.observe import GroupSettings
-from trainium_cdk.jobs.kubernetes.queue import aside
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.cdk.eks import manifests
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.kueue import API as KUEUE
+from trainium_cdk.cdk.eks.kueue import CHECK, priority_class
+from trainium_cdk.cdk.eks.scaler.function import Kubernetes, RunFailed, ScalerSettings, Supplier
+from trainium_cdk.cdk.eks.scaler.model import Limits, ScalingPlan
+from trainium_cdk.cdk.eks.scaler.observe import GroupSettings
+from trainium_cdk.client.jobs.kubernetes.queue import aside
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 NAME = "scenes"
 LIMITS = Limits()

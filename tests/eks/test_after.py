@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.eks.scaler import after
-from trainium_cdk.eks.scaler.kubernetes import Kubernetes
+from trainium_cdk.cdk.eks.scaler import after
+from trainium_cdk.cdk.eks.scaler.kubernetes import Kubernetes
 
 PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/run"
 DIGEST = {"trainium-cdk/digest": "d"}

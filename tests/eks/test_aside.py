@@ -10,9 +10,9 @@ from sandbox.kubernetes.api import Object, path_of
 from tests.eks.conftest import Open
 from tests.eks.scenes import MERGE, NAMESPACE, QUEUE, TRN1, Scene, job, jobset, next_second, pod, thing
 from tests.support import until
-from trainium_cdk.eks.kueue import API as KUEUE
-from trainium_cdk.eks.scaler.aside import AGAIN, AT, digest, never
-from trainium_cdk.eks.scaler.labels import ASIDE
+from trainium_cdk.cdk.eks.kueue import API as KUEUE
+from trainium_cdk.cdk.eks.scaler.aside import AGAIN, AT, digest, never
+from trainium_cdk.cdk.eks.scaler.labels import ASIDE
 
 SET = "couldn't assign flavors to pod set "
 LATER = "insufficient unused quota for aws.amazon.com/neuron in flavor trn, 16 more needed"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.eks.scaler import aside, observe
-from trainium_cdk.eks.scaler.function import ScalerSettings, Supplier
-from trainium_cdk.eks.scaler.labels import ASIDE
-from trainium_cdk.eks.scaler.model import Group, GroupNode, Limits
-from trainium_cdk.jobs.kubernetes.queue import reasons
+from trainium_cdk.cdk.eks.scaler import aside, observe
+from trainium_cdk.cdk.eks.scaler.function import ScalerSettings, Supplier
+from trainium_cdk.cdk.eks.scaler.labels import ASIDE
+from trainium_cdk.cdk.eks.scaler.model import Group, GroupNode, Limits
+from trainium_cdk.client.jobs.kubernetes.queue import reasons
 
 END = datetime(2026, 11, 28, 11, 30, tzinfo=UTC)
 BLOCK = {"CapacityReservationId": "cr-1", "State": "active", "ReservationType": "capacity-block", "EndDate": END}

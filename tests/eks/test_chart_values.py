@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.charts import check_values, recorded
-from trainium_cdk.catalog.slurm import Wrong
-from trainium_cdk.eks import charts
-from trainium_cdk.eks.addons import addon_values
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks import charts
+from trainium_cdk.cdk.eks.addons import addon_values
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.charts import check_values, recorded
+from trainium_cdk.description.catalog.slurm import Wrong
+from trainium_cdk.description.outputs import eks_fleets
+from trainium_cdk.description.settings import Mirror, Plugins
 from trainium_cdk.errors import RequirementError
-from trainium_cdk.outputs import eks_fleets
-from trainium_cdk.settings import Mirror, Plugins
 
 Sent = list[tuple[str, dict[str, Any]]]
 CATALOG = Catalog.load()

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from tests.eks.test_supply import LIMITS, NOW, OLD, change
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import scaling
-from trainium_cdk.eks.scaler import devices, observe
-from trainium_cdk.eks.scaler.conditions import answer
-from trainium_cdk.eks.scaler.devices import take
-from trainium_cdk.eks.scaler.function import ScalerSettings
-from trainium_cdk.eks.scaler.model import Devices, Group, GroupChange, GroupNode, NodeRequest
-from trainium_cdk.eks.scaler.supply import decide
-from trainium_cdk.outputs import Fleet
+from trainium_cdk.cdk.eks import scaling
+from trainium_cdk.cdk.eks.scaler import devices, observe
+from trainium_cdk.cdk.eks.scaler.conditions import answer
+from trainium_cdk.cdk.eks.scaler.devices import take
+from trainium_cdk.cdk.eks.scaler.function import ScalerSettings
+from trainium_cdk.cdk.eks.scaler.model import Devices, Group, GroupChange, GroupNode, NodeRequest
+from trainium_cdk.cdk.eks.scaler.supply import decide
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import Fleet
 
 Object = dict[str, Any]
 CAPTURED: dict[str, list[Object]] = json.loads((Path(__file__).parent / "claims.json").read_text())

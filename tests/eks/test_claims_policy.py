@@ -18,10 +18,10 @@ from sandbox.paths import HOME
 from tests.jobs.kubernetes.conftest import apply
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.eks import charts, kueue, manifests
-from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation, kubernetes_object
+from trainium_cdk.cdk.eks import charts, kueue, manifests
+from trainium_cdk.cdk.eks.access import EDITORS, SCALER, VIEWERS
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation, kubernetes_object
 
 V1, TEMPLATES = "resource.k8s.io/v1", "resourceclaimtemplates"
 ADMINS, RBAC = "admins", {"apiGroup": "rbac.authorization.k8s.io"}

@@ -20,7 +20,7 @@ from tests.eks.test_queues import whole_node
 from tests.eks.test_without_pods import client, listed
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.installation import Installation
 
 NAME, TRAINER, JOBSET = "forms", "trainer.kubeflow.org/v1alpha1", "jobset.x-k8s.io/v1alpha2"
 GROUP = {"instance_type": "trn1.32xlarge", "max_nodes": 1}

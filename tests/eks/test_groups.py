@@ -9,11 +9,11 @@ import pytest
 from aws_cdk import Stack, aws_eks_v2
 
 from tests.cdk import app, properties, synth
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.cluster import ApiGroups
-from trainium_cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
-from trainium_cdk.outputs.eks import fleet_of
-from trainium_cdk.settings import NodeGroup
+from trainium_cdk.cdk.eks.cluster import ApiGroups
+from trainium_cdk.cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs.eks import fleet_of
+from trainium_cdk.description.settings import NodeGroup
 
 FLEET = fleet_of(Catalog.load().instance("trn1.32xlarge"), NodeGroup(max_nodes=4))
 

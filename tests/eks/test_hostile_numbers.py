@@ -19,12 +19,12 @@ from tests.eks.conftest import Open
 from tests.eks.scenes import NAMESPACE, NEURON, job, jobset, member_of, pod
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.scaler import ended, function, kubernetes, observe
-from trainium_cdk.eks.scaler.conditions import answer
-from trainium_cdk.eks.scaler.model import Answer, Group, Limits, ScalingPlan
-from trainium_cdk.eks.scaler.supply import decide
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.scaler import ended, function, kubernetes, observe
+from trainium_cdk.cdk.eks.scaler.conditions import answer
+from trainium_cdk.cdk.eks.scaler.model import Answer, Group, Limits, ScalingPlan
+from trainium_cdk.cdk.eks.scaler.supply import decide
 
 NOW, MOST = 1_800_000_000.0, 2**31 - 1
 GROUP = Group("trn", (16, 8), 0, 4, 0)

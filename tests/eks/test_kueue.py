@@ -11,9 +11,9 @@ from sandbox.kubernetes import build, kueue
 from sandbox.kubernetes.api import load_all
 from tests.support import need_kubernetes
 from tools import catalogue
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.lookup import read
-from trainium_cdk.eks import provisioning_requests
+from trainium_cdk.cdk.eks import provisioning_requests
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.lookup import read
 
 IMAGES = {"jobset": "registry.k8s.io/jobset/jobset", "kueue": "registry.k8s.io/kueue/kueue"}
 

@@ -16,14 +16,14 @@ from sandbox.kubernetes.build import VOLCANO
 from tests.eks.test_queues import has, jobset, reason, workload
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue, manifests, network_policies
-from trainium_cdk.eks.access import OBJECTS
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation, Manifest
-from trainium_cdk.eks.owned import names_by_kind, owned
-from trainium_cdk.eks.scaler import leaving
-from trainium_cdk.eks.scaler.kubernetes import Kubernetes
-from trainium_cdk.storage.options import FileSystemMount
+from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks.access import OBJECTS
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation, Manifest
+from trainium_cdk.cdk.eks.owned import names_by_kind, owned
+from trainium_cdk.cdk.eks.scaler import leaving
+from trainium_cdk.cdk.eks.scaler.kubernetes import Kubernetes
+from trainium_cdk.cdk.storage.options import FileSystemMount
 
 NAME, OWNER = "leaving", "0123456789"
 EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")

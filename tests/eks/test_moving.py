@@ -21,11 +21,11 @@ from tests.eks.test_leaving import Cluster, names_of
 from tests.eks.test_scenes_of_claims import devices_of, submit
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue
-from trainium_cdk.eks.access import OBJECTS, SCALER
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.scaler.function import Kubernetes
-from trainium_cdk.eks.scaler.leaving import name_of
+from trainium_cdk.cdk.eks import kueue
+from trainium_cdk.cdk.eks.access import OBJECTS, SCALER
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.scaler.function import Kubernetes
+from trainium_cdk.cdk.eks.scaler.leaving import name_of
 
 NAME = "moving"
 OLD = {"name": "trn", "instance_type": "trn2.48xlarge", "max_nodes": 2}

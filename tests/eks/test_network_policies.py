@@ -14,12 +14,12 @@ from tests.jobs.kubernetes.conftest import make_cluster
 from tests.stacks import synthesis
 from tests.support import completed, need_kubernetes
 from trainium_cdk import settings
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.network_policies import policies
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.network_policies import policies
+from trainium_cdk.client.jobs.kubernetes import render
+from trainium_cdk.client.jobs.kubernetes.names import JOB_LABEL
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import render
-from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
-from trainium_cdk.jobs.kubernetes.objects import objects
 
 Policy = dict[str, Any]
 ENV = settings.validate({"eks": {"job_networks": ["10.9.0.0/24"]}})

@@ -16,9 +16,9 @@ from aws_cdk.assertions import Template
 
 from tests.foreign.foreign import cluster, errors, stack, template, vpc, warnings
 from trainium_cdk import TrnAddons, TrnEksCluster, TrnNodeGroup, TrnNodeRole, TrnPlugins, TrnStorage
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.identities import detector_statements
-from trainium_cdk.settings import NodeGroup, Plugins, SettingsError, TeamQueue
+from trainium_cdk.cdk.eks.identities import detector_statements
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.settings import NodeGroup, Plugins, SettingsError, TeamQueue
 
 REGION = "us-east-2"
 """Where trn2.48xlarge is."""

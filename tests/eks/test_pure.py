@@ -16,15 +16,15 @@ from sandbox.kubernetes import schemas, volcano
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 from trainium_cdk import outputs, settings
-from trainium_cdk._cdk.interfaces import Layout, interfaces
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import access, charts, kueue, manifests, network_policies
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
-from trainium_cdk.outputs import GROUP_LABEL
-from trainium_cdk.outputs.eks import DEVICES_LABEL
-from trainium_cdk.settings import Environment
+from trainium_cdk.cdk.eks import access, charts, kueue, manifests, network_policies
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
+from trainium_cdk.cdk.helpers.interfaces import Layout, interfaces
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
+from trainium_cdk.description.settings import Environment
 
 CATALOG = Catalog.load()
 GOLDEN = Path(__file__).parent / "golden"

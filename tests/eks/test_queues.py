@@ -16,9 +16,9 @@ from sandbox.kubernetes.kueue import of_both_forms
 from tests.eks.scenes import next_second
 from tests.support import need_kubernetes
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue, manifests
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.jobs.kubernetes import queue
+from trainium_cdk.cdk.eks import kueue, manifests
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.client.jobs.kubernetes import queue
 
 QUEUE, DEVICE = "kueue.x-k8s.io/queue-name", "aws.amazon.com/neuron"
 TEAMS = {

@@ -17,10 +17,10 @@ from tests.eks.conftest import Open, client_of, started
 from tests.eks.scenes import EFA, LIMITS, NAMESPACE, QUEUE, SLACK, Scene, job, jobset, next_second, pod, thing
 from tests.support import until
 from trainium_cdk import settings
-from trainium_cdk.eks import kueue
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import eks_fleets
-from trainium_cdk.settings import Environment
+from trainium_cdk.cdk.eks import kueue
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.description.outputs import eks_fleets
+from trainium_cdk.description.settings import Environment
 
 NAME = "claims"
 CLAIMS = path_of(claims.API, "ResourceClaim", namespace=NAMESPACE)

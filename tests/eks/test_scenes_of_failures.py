@@ -30,11 +30,11 @@ from tests.eks.scenes import (
 )
 from tests.support import swept, until
 from tests.told import told
-from trainium_cdk.eks.scaler.aws import NodeGroups
-from trainium_cdk.eks.scaler.function import RunFailed
-from trainium_cdk.eks.scaler.model import Group, GroupChange
-from trainium_cdk.jobs.kubernetes.queue import aside, reasons
-from trainium_cdk.operations.why_kubernetes import waits
+from trainium_cdk.cdk.eks.scaler.aws import NodeGroups
+from trainium_cdk.cdk.eks.scaler.function import RunFailed
+from trainium_cdk.cdk.eks.scaler.model import Group, GroupChange
+from trainium_cdk.client.jobs.kubernetes.queue import aside, reasons
+from trainium_cdk.client.operations.why_kubernetes import waits
 
 
 @pytest.mark.sweep

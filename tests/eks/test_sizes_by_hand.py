@@ -12,7 +12,8 @@ import pytest
 
 from sandbox import LocalAws
 from tests.support import completed
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 
 CLUSTER, GROUP = "by-hand", "TrnEksStack-Grouptrn"
 

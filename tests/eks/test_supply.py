@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainium_cdk.eks.scaler import observe
-from trainium_cdk.eks.scaler.conditions import answer
-from trainium_cdk.eks.scaler.labels import LEAVING
-from trainium_cdk.eks.scaler.model import (
+from trainium_cdk.cdk.eks.scaler import observe
+from trainium_cdk.cdk.eks.scaler.conditions import answer
+from trainium_cdk.cdk.eks.scaler.labels import LEAVING
+from trainium_cdk.cdk.eks.scaler.model import (
     Answer,
     Group,
     GroupChange,
@@ -24,7 +24,7 @@ from trainium_cdk.eks.scaler.model import (
     Reservation,
     ScalingPlan,
 )
-from trainium_cdk.eks.scaler.supply import decide
+from trainium_cdk.cdk.eks.scaler.supply import decide
 
 NOW, LIMITS, WHOLE = 1_800_000_000.0, Limits(), (16, 8)
 

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from conformance import surfaces
-from trainium_cdk.eks.user_data import ApiServer, user_data
+from trainium_cdk.cdk.eks.user_data import ApiServer, user_data
 
 RECORDED = surfaces.load()
 

@@ -14,14 +14,14 @@ from tests.eks.conftest import Open
 from tests.eks.scenes import FAILS, JOB_SETS, NAMESPACE, SLACK, TRN1, Scene, job, jobset, pod, token_of_member
 from tests.support import until
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli import follow
-from trainium_cdk.cli.app import app
-from trainium_cdk.eks.scaler import aside
-from trainium_cdk.eks.scaler.labels import ASIDE
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, foreign, look
-from trainium_cdk.jobs.kubernetes.access import Endpoint, Token
-from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.operations import why_kubernetes
+from trainium_cdk.cdk.eks.scaler import aside
+from trainium_cdk.cdk.eks.scaler.labels import ASIDE
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, foreign, look
+from trainium_cdk.client.jobs.kubernetes.access import Endpoint, Token
+from trainium_cdk.client.jobs.kubernetes.api import Api
+from trainium_cdk.client.operations import why_kubernetes
 
 NOW, LIMIT = 1_800_000_000.0, 600
 OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "own", "uid": "u"}

@@ -15,7 +15,7 @@ import aws_cdk as cdk
 
 from sandbox import LocalAws
 from sandbox.local_aws import ACCOUNT
-from trainium_cdk.settings import Environment
+from trainium_cdk.description.settings import Environment
 from trainium_cdk.stacks.eks import TrnEksStack
 from trainium_cdk.stacks.pcluster import TrnPclusterStack
 from trainium_cdk.stacks.pcs import TrnPcsStack

@@ -21,8 +21,8 @@ from tests.faults.driver import Driver, Template, assemble, publish
 from tests.support import TRN, completed
 from tests.told import told
 from trainium_cdk import settings
+from trainium_cdk.client.operations.updates.live import deployed
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.updates.live import deployed
 from trainium_cdk.stacks.pcluster import TrnPclusterStack
 
 CLUSTER = "named-slurm"

@@ -29,7 +29,7 @@ from sandbox import LocalAws
 from tests.cdk import app
 from tests.support import ROOT
 from trainium_cdk import stacks
-from trainium_cdk.settings import DataRepository, Fsx, Peering
+from trainium_cdk.description.settings import DataRepository, Fsx, Peering
 
 ENV = cdk.Environment(account="111122223333", region="us-west-2")
 ZONES = ["us-west-2a", "us-west-2b"]

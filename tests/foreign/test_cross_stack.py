@@ -46,8 +46,8 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
-from trainium_cdk.cli.init import flags
-from trainium_cdk.settings import Fsx, Peering
+from trainium_cdk.client.cli.init import flags
+from trainium_cdk.description.settings import Fsx, Peering
 
 
 def imported_vpc(scope: Stack, **attributes: list[str]) -> ec2.IVpc:

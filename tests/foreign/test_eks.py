@@ -31,8 +31,8 @@ from trainium_cdk import (
     TrnStorage,
     outputs,
 )
-from trainium_cdk.outputs.contract import UNKNOWN
-from trainium_cdk.settings import NodeGroup, Scaling, TeamQueue
+from trainium_cdk.description.outputs.contract import UNKNOWN
+from trainium_cdk.description.settings import NodeGroup, Scaling, TeamQueue
 
 
 def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster | eks_v1.ICluster, within: ec2.IVpc) -> None:

@@ -14,7 +14,7 @@ from sandbox.leftovers import beyond, inventory
 from tests.foreign.test_trn import HELLO, attached
 from tests.support import completed, need
 from tests.wheels import ROOT, fresh_environment, run
-from trainium_cdk.operations.updates.spec import VERSION
+from trainium_cdk.client.operations.updates.spec import VERSION
 
 pytestmark = pytest.mark.sweep
 

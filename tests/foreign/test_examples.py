@@ -18,7 +18,7 @@ from tests import cdk as synthesis
 from tests.cdk import findings, resources
 from tests.foreign.existing import GIVEN, Context
 from tests.support import ROOT, swept
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
 
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py") if "import aws_cdk" in p.read_text("utf-8"))
 REGIONS = {

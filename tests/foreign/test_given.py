@@ -27,7 +27,7 @@ from trainium_cdk import (
     outputs,
     settings,
 )
-from trainium_cdk.outputs.contract import UNKNOWN
+from trainium_cdk.description.outputs.contract import UNKNOWN
 
 ROOT_ACCESS = [f"elasticfilesystem:Client{verb}" for verb in ("Mount", "Write", "RootAccess")]
 

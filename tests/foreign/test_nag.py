@@ -15,7 +15,7 @@ from tests.cdk import app
 from tests.foreign.foreign import cluster, vpc
 from tests.support import need
 from trainium_cdk import TrnBastionHost, TrnEks, TrnPlugins, TrnStorage
-from trainium_cdk._cdk.acknowledged import wildcards
+from trainium_cdk.cdk.helpers.acknowledged import wildcards
 
 SCANNERS = ROOT / ".venvs/audit"
 OF_ALL = """

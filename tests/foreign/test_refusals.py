@@ -33,7 +33,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
-from trainium_cdk.catalog import Catalog, CatalogOverrides
+from trainium_cdk.description.catalog import Catalog, CatalogOverrides
 
 BLOCK = settings.Queue(
     capacity_type="capacity-block", compute_resources=(settings.ComputeResource(min_nodes=4, max_nodes=4),)

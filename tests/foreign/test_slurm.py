@@ -26,7 +26,7 @@ from trainium_cdk import (
     outputs,
     settings,
 )
-from trainium_cdk.outputs.contract import UNKNOWN
+from trainium_cdk.description.outputs.contract import UNKNOWN
 
 TWO = (
     settings.Queue(name="large"),

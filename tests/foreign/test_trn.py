@@ -18,7 +18,7 @@ from tests.foreign.existing import GIVEN, Context
 from tests.foreign.test_examples import REGIONS
 from tests.support import completed, need
 from tests.wheels import ROOT
-from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.description.outputs import GROUP_LABEL
 
 pytestmark = pytest.mark.sweep
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]

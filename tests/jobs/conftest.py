@@ -13,9 +13,9 @@ import yaml
 from sandbox.slurm import LocalSlurm, available
 from tests.support import need
 from trainium_cdk import outputs, settings
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.description.outputs import Fleet, SlurmCluster
 from trainium_cdk.jobs import Job, LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.outputs import Fleet, SlurmCluster
 
 CONFIGURATION: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("slurm.yaml").read_text("utf-8"))
 """Four virtual trn1.32xlarge in queue compute1."""

@@ -13,12 +13,14 @@ import yaml
 
 from conformance import cases
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk import checks, engines, settings
+from trainium_cdk import settings
+from trainium_cdk.client.jobs import advice
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description import checks, engines
+from trainium_cdk.description.outputs import Cluster
+from trainium_cdk.description.outputs.read import described_cluster
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import Script, advice
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import Cluster
-from trainium_cdk.outputs.read import described_cluster
+from trainium_cdk.jobs import Script
 from trainium_cdk.problems import errors
 
 IMAGE = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn:src-0123456789abcdef"

@@ -14,12 +14,13 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from trainium_cdk.client.jobs import answers
+from trainium_cdk.client.jobs.copy import Copy
+from trainium_cdk.client.jobs.kubernetes import reader
+from trainium_cdk.client.jobs.slurm import ssm
+from trainium_cdk.client.jobs.slurm.transport import Result
 from trainium_cdk.errors import TransportError, TrnError
-from trainium_cdk.jobs import SlurmBackend, SsmTransport, answers
-from trainium_cdk.jobs.copy import Copy
-from trainium_cdk.jobs.kubernetes import reader
-from trainium_cdk.jobs.slurm import ssm
-from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs import SlurmBackend, SsmTransport
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.head import copied_files
 from trainium_cdk.runner.requests import (

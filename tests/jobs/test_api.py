@@ -7,9 +7,9 @@ import sys
 import trainium_cdk.jobs as jobs
 from tests.jobs.conftest import make_cluster
 from tests.support import completed
+from trainium_cdk.client.jobs.backend import Changes
+from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Transport
-from trainium_cdk.jobs.backend import Changes
-from trainium_cdk.jobs.status import JobStatus, Stage
 
 
 def test_every_export_exists() -> None:

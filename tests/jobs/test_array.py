@@ -13,14 +13,14 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import begins_again, until
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.jobs.report import collect_all, report
+from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.slurm.submission import render
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage, of_members
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
-from trainium_cdk.jobs.report import collect_all, report
-from trainium_cdk.jobs.report.live import Live
-from trainium_cdk.jobs.slurm.submission import render
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
 
 CATALOG = Catalog.load()
 STATUS = JobStatus(

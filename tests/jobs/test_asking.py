@@ -13,11 +13,11 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import head_node, need
+from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.slurm.transport import Result
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, TransportError, UnknownJob
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
-from trainium_cdk.jobs.pyz import Pyz, pyz
-from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import JobSettings, ListJobs, ListNodes, ReadLog, Status
 
@@ -87,7 +87,7 @@ def test_one_command_is_one_request_once_the_runner_is_there(ssm: SsmTransport, 
 def test_versions_are_there_at_once(ssm: SsmTransport, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(ssm, SEEN, ListJobs()) == ()
     other = Pyz(pyz().content + b"\0", "0" * 64)
-    monkeypatch.setattr("trainium_cdk.jobs.pyz.pyz", lambda: other)
+    monkeypatch.setattr("trainium_cdk.client.jobs.pyz.pyz", lambda: other)
     with pytest.raises(
         TransportError, match=r"cannot be placed on jobs-that-ask: the runner has arrived damaged\. Try again"
     ):

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from tests.jobs.conftest import described, fleet, make_cluster
+from trainium_cdk.client.jobs.slurm.transport import Result
+from trainium_cdk.client.jobs.words import seconds
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, Script, SlurmBackend, SubmitError, TransportError
-from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.jobs.words import seconds
-from trainium_cdk.outputs import SlurmCluster
 
 
 class Sent(Exception):
@@ -101,7 +101,7 @@ def test_a_submission_that_was_killed_is_not_a_refusal(
     result: Result, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("trainium_cdk.jobs.backend.time", SimpleNamespace(monotonic=lambda: now[-1]))
+    monkeypatch.setattr("trainium_cdk.client.jobs.backend.time", SimpleNamespace(monotonic=lambda: now[-1]))
 
     class Killed(Silent):
         def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:

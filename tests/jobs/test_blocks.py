@@ -18,8 +18,9 @@ from tests.jobs.test_ssm import head as head
 from tests.jobs.test_ssm import remote as remote
 from tests.jobs.test_ssm import ssm as ssm
 from tests.support import until
-from trainium_cdk.jobs import Script, SlurmBackend, SsmTransport, blocks
-from trainium_cdk.jobs.plan import plan
+from trainium_cdk.client.jobs import blocks
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.jobs import Script, SlurmBackend, SsmTransport
 from trainium_cdk.runner.blocks import Block, clock
 
 SAVES = b"""import os, pathlib, signal, sys, time

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.paths import HOME as ROOT
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs import build_context, images
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import TrnError
-from trainium_cdk.jobs import build_context, images
 
 EXAMPLE = ROOT / "examples/bert-large"
 

@@ -16,8 +16,8 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import need, until
 from tests.told import told
+from trainium_cdk.description.node.scripts import scripts_dir
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.node.scripts import scripts_dir
 
 NO_CAPACITY = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
 RESERVED, FREE = "compute1-dy-reserved-[1-2]", "compute1-dy-free-[1-4]"

@@ -14,8 +14,9 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import write
-from trainium_cdk.jobs import Script, SlurmBackend, commits, workdir
-from trainium_cdk.jobs.plan import plan
+from trainium_cdk.client.jobs import commits, workdir
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.jobs import Script, SlurmBackend
 
 
 def git(folder: Path, *words: str) -> str:

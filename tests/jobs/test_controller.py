@@ -13,9 +13,10 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, with_program
 from tests.jobs.test_slurm import script
+from trainium_cdk.client.jobs import backend
+from trainium_cdk.client.jobs.slurm.transport import Result
 from trainium_cdk.errors import SubmitError, TransportError
-from trainium_cdk.jobs import LocalTransport, SlurmBackend, backend
-from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs import LocalTransport, SlurmBackend
 
 AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
 ATTEMPT_SECONDS = 20.0

@@ -18,11 +18,12 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import on_head_node, write
-from trainium_cdk.cli import copy as command
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli import copy as command
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs import copy
+from trainium_cdk.client.jobs.copy import BucketCopy, Copy, CopyPlan
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import SlurmBackend, copy
-from trainium_cdk.jobs.copy import BucketCopy, Copy, CopyPlan
+from trainium_cdk.jobs import SlurmBackend
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
 from trainium_cdk.runner.requests import Entry, GiveFiles, TakeFiles
@@ -362,7 +363,7 @@ def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
 
 
 def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainium_cdk.cli.copy import _remote
+    from trainium_cdk.client.cli.copy import _remote
 
     texts = (
         "cluster:/efs/x",
@@ -391,8 +392,8 @@ def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_that_copies_the_rest_has_the_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from trainium_cdk.cli import copy as command
-    from trainium_cdk.cli.options import Target
+    from trainium_cdk.client.cli import copy as command
+    from trainium_cdk.client.cli.options import Target
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -410,7 +411,7 @@ def test_the_command_that_copies_the_rest_has_the_image(
 
 def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
     """Of a job of an earlier version, whose record names none, and of a kind without any, the folder of that name."""
-    from trainium_cdk.cli.copy import _path
+    from trainium_cdk.client.cli.copy import _path
     from trainium_cdk.jobs import JobStatus, Stage
 
     class Jobs:

@@ -17,9 +17,10 @@ import urllib3
 
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, corrections
-from trainium_cdk.jobs.corrections import limit_metadata
-from trainium_cdk.jobs.plan import plan
+from trainium_cdk.client.jobs import corrections
+from trainium_cdk.client.jobs.corrections import limit_metadata
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.jobs import BertLarge, Gpt, JobError
 from trainium_cdk.runner.spec import Place
 from trainium_cdk.runner.words import resolve
 

@@ -15,12 +15,12 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.pcluster.examples import ids_for
 from tests.support import need
 from trainium_cdk import outputs, settings
-from trainium_cdk.cluster_configuration.config import render
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.slurm.backend import with_type
+from trainium_cdk.client.jobs.status import Node
+from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.slurm.backend import with_type
-from trainium_cdk.jobs.status import Node
-from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import slurm as runner
 from trainium_cdk.runner.head.stages import Known, stage
 

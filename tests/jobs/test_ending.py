@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainium_cdk.jobs.ending import error_patterns, with_reason
-from trainium_cdk.jobs.status import Stage
+from trainium_cdk.client.jobs.ending import error_patterns, with_reason
+from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.runner.readers.collecting import Collector, Said
 from trainium_cdk.runner.readers.ending import why_it_ended
 from trainium_cdk.runner.records import Failure

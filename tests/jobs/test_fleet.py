@@ -15,9 +15,9 @@ from tests import command
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
 from tests.support import until
+from trainium_cdk.client.jobs.slurm import fleet
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import Script, SlurmBackend
-from trainium_cdk.jobs.slurm import fleet
 
 
 def script(body: str) -> Script:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainium_cdk.jobs.forward import Listener, join
+from trainium_cdk.client.jobs.forward import Listener, join
 
 LONG = b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 

@@ -19,12 +19,12 @@ from tests.jobs.conftest import backend as backend
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.training import TRAINS
 from tests.support import until
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.cli import follow, watch
+from trainium_cdk.client.cli import follow, watch
+from trainium_cdk.client.jobs.report import collect_all, report
+from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.status import JobStatus
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import Script, SlurmBackend
-from trainium_cdk.jobs.report import collect_all, report
-from trainium_cdk.jobs.report.live import Live
-from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.runner.spec import HealthRules
 
 

@@ -11,13 +11,14 @@ from packaging.requirements import Requirement
 from sandbox.paths import HOME as ROOT
 from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
 from trainium_cdk import outputs, settings
-from trainium_cdk.catalog import Catalog, driver_fits
+from trainium_cdk.client.jobs import images
+from trainium_cdk.client.jobs.image_examples import EXAMPLES, find
+from trainium_cdk.client.jobs.kinds import finetune
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.catalog import Catalog, driver_fits
+from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import TrnError
-from trainium_cdk.jobs import Finetune, JobError, Script, images
-from trainium_cdk.jobs.image_examples import EXAMPLES, find
-from trainium_cdk.jobs.kinds import finetune
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import EksCluster
+from trainium_cdk.jobs import Finetune, JobError, Script
 
 CATALOG = Catalog.load()
 TORCHNEURON = ROOT / "examples/torchneuron"

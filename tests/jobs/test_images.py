@@ -19,10 +19,11 @@ from botocore.hooks import HierarchicalEmitter
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.support import completed
+from trainium_cdk.client.jobs import images
+from trainium_cdk.client.jobs.image_examples import find
+from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import TransportError, TrnError
-from trainium_cdk.jobs import Script, images
-from trainium_cdk.jobs.image_examples import find
-from trainium_cdk.outputs import EksCluster
+from trainium_cdk.jobs import Script
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import fleet as nodes_of
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.support import ROOT, completed
+from trainium_cdk.client.jobs.job_spec import job_spec
+from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.jobs.job_spec import job_spec
-from trainium_cdk.jobs.plan import plan
 from trainium_cdk.runner.work.launch import copies_here
 from trainium_cdk.runner.work.places import StageNode, places, variables
 
-STARTER = ROOT / "constructs/trainium_cdk/jobs/sent/jax_process.py"
+STARTER = ROOT / "constructs/trainium_cdk/client/jobs/sent/jax_process.py"
 JAX = {"framework": "jax", "neuron_release": "2.33.0", "neuron_driver": "2.31.7.0"}
 SHOW = "import json, os, sys\nprint(json.dumps([dict(os.environ), sys.argv, sys.path[0], __name__]))\n"
 

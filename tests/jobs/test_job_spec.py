@@ -9,12 +9,12 @@ import pytest
 
 from tests.jobs.conftest import described, fleet, make_cluster
 from tests.jobs.kubernetes import conftest as kubernetes
+from trainium_cdk.client.jobs.job_spec import job_spec
+from trainium_cdk.client.jobs.kubernetes.names import object_name
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import BertLarge, Finetune, Script
-from trainium_cdk.jobs.job_spec import job_spec
-from trainium_cdk.jobs.kubernetes.names import object_name
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import spec
 from trainium_cdk.runner.spec import Budget, Checkpoints, HealthRules, Place, Slurm
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from trainium_cdk.cli.filters import LineFilter, Stream
-from trainium_cdk.cli.follow import summarize_members
-from trainium_cdk.jobs import joined
-from trainium_cdk.jobs.backend import Changes
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
+from trainium_cdk.client.cli.filters import LineFilter, Stream
+from trainium_cdk.client.cli.follow import summarize_members
+from trainium_cdk.client.jobs import joined
+from trainium_cdk.client.jobs.backend import Changes
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage
 
 
 class Array:

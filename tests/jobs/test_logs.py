@@ -15,11 +15,11 @@ import typer
 from sandbox.slurm import LocalSlurm
 from tests import command
 from tests.support import swept, until
-from trainium_cdk.catalog.known_errors import job_errors
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, report
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow, report
+from trainium_cdk.description.catalog.known_errors import job_errors
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
-from trainium_cdk.outputs import SlurmCluster
 
 
 def script(body: str) -> Script:

@@ -10,9 +10,9 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.jobs.test_slurm import log, script
+from trainium_cdk.client.jobs.slurm.transport import LocalTransport, Result
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, SlurmBackend, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
-from trainium_cdk.outputs import SlurmCluster
 
 
 def comments(slurm: LocalSlurm, token: str) -> list[str]:

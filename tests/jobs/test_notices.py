@@ -14,9 +14,9 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.runner.training import TRAINS
 from tests.support import until
+from trainium_cdk.cdk.observability.notice.function import notice
+from trainium_cdk.description.node.scripts import scripts_dir
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.node.scripts import scripts_dir
-from trainium_cdk.observability.notice.function import notice
 from trainium_cdk.runner.spec import HealthRules
 
 

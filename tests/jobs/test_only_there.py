@@ -18,8 +18,8 @@ from tests.jobs.test_copy import bucket
 from tests.jobs.test_workdir import on_head_node
 from tests.operations.teardown.test_requests import FOUND
 from tests.support import need
-from trainium_cdk.cli import copy, destroy
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli import copy, destroy
+from trainium_cdk.client.cli.app import app
 from trainium_cdk.jobs import Script, SlurmBackend
 
 BUCKET, OWN = "trn-only-there", "trn-only-there-own"
@@ -51,8 +51,8 @@ def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPa
 def told(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:  # fmt: skip
     """What a command prints on that cluster, which is of a stack with a file system."""
     survey = replace(FOUND, file_systems=("fs-1",))
-    monkeypatch.setattr("trainium_cdk.operations.teardown.survey", lambda *_: survey)
-    monkeypatch.setattr("trainium_cdk.jobs.connection.connect", lambda *_, **__: backend)
+    monkeypatch.setattr("trainium_cdk.client.operations.teardown.survey", lambda *_: survey)
+    monkeypatch.setattr("trainium_cdk.client.jobs.connection.connect", lambda *_, **__: backend)
     monkeypatch.setattr(destroy, "_leftovers", lambda *_: [])
     monkeypatch.setattr(copy, "backend", lambda _: backend)
 

@@ -19,10 +19,11 @@ from sandbox import head_node
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.vendor import Site
-from trainium_cdk.cli import app
-from trainium_cdk.jobs import JobError, Script, SlurmBackend, workdir
-from trainium_cdk.jobs.own_packages import offer
-from trainium_cdk.jobs.plan import plan
+from trainium_cdk.client.cli import app
+from trainium_cdk.client.jobs import workdir
+from trainium_cdk.client.jobs.own_packages import offer
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.jobs import JobError, Script, SlurmBackend
 
 ENGINES = ["slurm"]
 TOKEN = "t0ken-of-mine"
@@ -80,7 +81,7 @@ def test_paths_are_those_of_the_workdir(tmp_path: Path) -> None:
 
 def asked_of_pip(job: Script) -> Mapping[str, Any]:
     """The arguments of the step that makes the environment."""
-    from trainium_cdk.jobs.slurm.submission import render
+    from trainium_cdk.client.jobs.slurm.submission import render
 
     [found] = [step.with_ for step in render(job, XLA, "t").spec.prepare if step.do == "requirements"]
     return found

@@ -11,15 +11,15 @@ from sandbox.slurm import LocalSlurm, available
 from tests.pcluster.examples import ids_for
 from tests.support import need
 from trainium_cdk import outputs, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import check
-from trainium_cdk.cluster_configuration.config import render
+from trainium_cdk.client.jobs.plan import hour_usd, plan
+from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.slurm.backend import with_type
+from trainium_cdk.client.jobs.status import Node
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks import check
+from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.plan import hour_usd, plan
-from trainium_cdk.jobs.report.cost import price
-from trainium_cdk.jobs.slurm.backend import with_type
-from trainium_cdk.jobs.status import Node
-from trainium_cdk.outputs import SlurmCluster
 
 ENV = settings.parse("""
 region: us-east-1

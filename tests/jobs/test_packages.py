@@ -6,9 +6,10 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes import conftest as eks
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, packages
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import ClusterOutputs
+from trainium_cdk.client.jobs import packages
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.outputs import ClusterOutputs
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError
 
 IMAGES = "public.ecr.aws/neuron/pytorch-training-neuronx"
 NEW = f"{IMAGES}:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"

@@ -16,8 +16,8 @@ from sandbox.slurm_accounting import unavailable as accounting_unavailable
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import need
+from trainium_cdk.client.jobs.slurm.transport import LocalTransport
 from trainium_cdk.jobs import SlurmBackend, SubmitError
-from trainium_cdk.jobs.slurm.transport import LocalTransport
 
 OWNER = pwd.getpwuid(os.getuid()).pw_name
 

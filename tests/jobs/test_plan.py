@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.constants import ULTRASERVER
+from trainium_cdk.client.jobs.plan import hour_usd, plan
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.constants import ULTRASERVER
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, Script, TorchTitan, launch_environment
-from trainium_cdk.jobs.plan import hour_usd, plan
 
 WIDE = make_cluster(fleet(nodes=128))
 TRN2 = make_cluster(fleet("trn2.48xlarge", 16))
@@ -163,7 +163,7 @@ def test_launch_environment(job: AnyJob, changes: dict[str, Any], there: dict[st
 
 
 def test_an_older_torch_has_its_own_names() -> None:
-    from trainium_cdk.catalog import Catalog, CatalogOverrides
+    from trainium_cdk.description.catalog import Catalog, CatalogOverrides
 
     known = Catalog.load().release("2.30.0").model_dump(mode="json", exclude={"version"})
     old = {

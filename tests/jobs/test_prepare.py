@@ -14,9 +14,9 @@ from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import Site
 from tests.support import swept
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import ClusterOutputs
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan
-from trainium_cdk.outputs import ClusterOutputs
 
 REF = "0123456789abcdef0123456789abcdef01234567"
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"

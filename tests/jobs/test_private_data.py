@@ -13,10 +13,10 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION
 from tests.jobs.test_slurm import log, script
 from tests.jobs.test_users import As, backend_of, slurm_of_users
-from trainium_cdk.cli import destroy
+from trainium_cdk.client.cli import destroy
+from trainium_cdk.client.jobs.slurm import fleet
+from trainium_cdk.client.operations.teardown.occupants import occupants
 from trainium_cdk.jobs import JobError, UnknownJob
-from trainium_cdk.jobs.slurm import fleet
-from trainium_cdk.operations.teardown.occupants import occupants
 
 __all__ = ["backend_of"]
 
@@ -49,7 +49,7 @@ def test_each_sees_their_own_jobs_and_no_command_takes_that_for_all(
     for ask in (bob.active, bob.others, lambda: occupants(bob, "bob"), lambda: fleet.change(bob, "STOPPED")):
         with pytest.raises(JobError, match=hidden):
             ask()
-    monkeypatch.setattr("trainium_cdk.jobs.connection.connect", lambda *_, **__: bob)
+    monkeypatch.setattr("trainium_cdk.client.jobs.connection.connect", lambda *_, **__: bob)
     busy = destroy._busy(type("Owner", (), {"stack": "S", "cluster": "c"})(), None, "cancel", "bob")
     assert busy.unknown, "a `y` is not enough"
     assert alice.cancel(hers.id).state == "CANCELLED"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.conftest import make_cluster
-from trainium_cdk import requirements
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description import requirements
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.jobs.plan import plan
 
 PROJECT = '[project]\nname = "own"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = ["accelerate", "tomli; python_version < \'3.11\'"]\n'
 LOCK = """version = 1

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainium_cdk.jobs import JobError, quote
+from trainium_cdk.client.jobs import quote
+from trainium_cdk.jobs import JobError
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 NASTY = [

@@ -12,20 +12,11 @@ import pytest
 
 from conformance import cases
 from tests.jobs.conftest import make_cluster
-from trainium_cdk.jobs import (
-    BertLarge,
-    Job,
-    JobError,
-    Nccom,
-    Script,
-    SlurmBackend,
-    SubmitError,
-    Submitted,
-)
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.kinds.finetune import Finetune
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.slurm.submission import render
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.kinds.finetune import Finetune
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.slurm.submission import render
+from trainium_cdk.jobs import BertLarge, Job, JobError, Nccom, Script, SlurmBackend, SubmitError, Submitted
 from trainium_cdk.runner.spec import Place
 
 

@@ -9,11 +9,11 @@ import yaml
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from trainium_cdk.client.jobs.job_spec import job_spec
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.scheduler_calls import calls_of, scheduler_calls
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.job_spec import job_spec
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.scheduler_calls import calls_of, scheduler_calls
 
 CASES = yaml.safe_load(Path(__file__).with_name("scheduler_calls.yaml").read_text("utf-8"))
 

@@ -10,8 +10,8 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import need
+from trainium_cdk.client.jobs.slurm.transport import LocalTransport
 from trainium_cdk.jobs import SlurmBackend
-from trainium_cdk.jobs.slurm.transport import LocalTransport
 
 
 def test_a_job_has_its_folder_beside_the_homes(tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.support import ROOT, completed, need, until
+from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
+from trainium_cdk.client.jobs.slurm.transport import LocalTransport, Result
+from trainium_cdk.client.jobs.status import JobStatus
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import (
     BertLarge,
@@ -32,10 +36,6 @@ from trainium_cdk.jobs import (
     UnknownJob,
     job_log,
 )
-from trainium_cdk.jobs.slurm.backend import seen_by_runner
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
-from trainium_cdk.jobs.status import JobStatus
-from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.requests import Cancel, ListJobs, ReadLog, SubmitJobs, write_request
 from trainium_cdk.runner.slurm import NO_RESPONSE
 
@@ -454,7 +454,7 @@ def test_ten_lines_of_python(backend: SlurmBackend, tmp_path: Path, monkeypatch:
     [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len([line for line in program.splitlines() if line]) <= 10
     [result] = re.findall(r"returns `([^`]+)`", page)
-    monkeypatch.setattr("trainium_cdk.jobs.connect", lambda _stack, **_: backend)
+    monkeypatch.setattr("trainium_cdk.client.jobs.connect", lambda _stack, **_: backend)
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {}
     exec(program, given)  # noqa: S102

@@ -25,13 +25,14 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, head_node, session_manager_plugin
-from trainium_cdk.cli import app as cli
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.jobs import use
+from trainium_cdk.client.jobs.forward import offered
+from trainium_cdk.client.jobs.slurm.transport import Result
+from trainium_cdk.client.jobs.use import Use
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
-from trainium_cdk.jobs.forward import offered
-from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.jobs.use import Use
-from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner.requests import ReadLog
 from trainium_cdk.runner.work import relay
 

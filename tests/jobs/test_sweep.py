@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests.jobs.conftest import make_cluster
+from trainium_cdk.client.jobs.slurm.submission import render
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.runner.spec import Place, Sweep
 
 CASES = yaml.safe_load(Path(__file__).with_name("sweeps.yaml").read_text("utf-8"))

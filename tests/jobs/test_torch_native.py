@@ -10,9 +10,9 @@ import pytest
 from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
+from trainium_cdk.client.jobs.job_spec import job_spec
+from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import AnyJob, Script, TorchTitan
-from trainium_cdk.jobs.job_spec import job_spec
-from trainium_cdk.jobs.plan import plan
 from trainium_cdk.runner.work.places import StageNode, places
 from trainium_cdk.runner.work.places import variables as places_variables
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.support import ROOT
+from trainium_cdk.client.jobs.slurm.transport import is_head_node
 from trainium_cdk.jobs import LocalTransport, TransportError
-from trainium_cdk.jobs.slurm.transport import is_head_node
 
 
 def test_a_script_runs_and_returns_its_output() -> None:

@@ -24,8 +24,12 @@ from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import head_node, need
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli.destroy import only_there
-from trainium_cdk.cli.options import Target
+from trainium_cdk.client.cli.destroy import only_there
+from trainium_cdk.client.cli.options import Target
+from trainium_cdk.client.jobs import archive
+from trainium_cdk.client.jobs.connection import connect
+from trainium_cdk.client.jobs.copy import Copy
+from trainium_cdk.client.operations.teardown.occupants import lines, occupants
 from trainium_cdk.jobs import (
     BertLarge,
     Finetune,
@@ -37,11 +41,7 @@ from trainium_cdk.jobs import (
     SubmitError,
     TransportError,
     UnknownJob,
-    archive,
 )
-from trainium_cdk.jobs.connection import connect
-from trainium_cdk.jobs.copy import Copy
-from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
 USERS = {"alice": 2001, "bob": 2002, "dora": 2003}
@@ -312,7 +312,7 @@ def test_whose_checkpoints_a_deletion_loses(
             raise TransportError("you may not be bob")
         return backend_of(cluster.job_user)
 
-    monkeypatch.setattr("trainium_cdk.jobs.connection.connect", connect)
+    monkeypatch.setattr("trainium_cdk.client.jobs.connection.connect", connect)
     lines = [line for line in only_there(image, Target("S", implied=frozenset())) if "-lost" in line]
     id = lines[0].split(": ")[1]
     assert lines == [

@@ -7,10 +7,10 @@ import pytest
 from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs.plan import plan, version_notes
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.jobs import BertLarge, JobError
-from trainium_cdk.jobs.plan import plan, version_notes
-from trainium_cdk.outputs import Cluster
 
 TRN1 = fleet()
 IMAGES = {v: r.container for v, r in Catalog.load().releases.items() if r.container}

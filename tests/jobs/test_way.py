@@ -18,14 +18,14 @@ import trainium_cdk
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.kubernetes.conftest import script
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.filters import Stream
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.filters import Stream
+from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, names
+from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
+from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
-from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, names
-from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.slurm.backend import seen_by_runner
-from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.runner.head import ask
 from trainium_cdk.runner.requests import Log, LogPiece, Outcome, write_request
 from trainium_cdk.runner.spec import Packed, to_json

@@ -21,12 +21,13 @@ from tests.credentials import session
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.jobs import archive, workdir
+from trainium_cdk.client.jobs.kubernetes.objects import render as render_eks
+from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError, SubmitError
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, archive, workdir
-from trainium_cdk.jobs.kubernetes.objects import render as render_eks
-from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner.spec import Place
 
 BUCKET, UNLISTED = "trn-workdir", "trn-workdir-unlisted"

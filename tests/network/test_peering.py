@@ -12,7 +12,7 @@ from aws_cdk.assertions import Template
 
 from tests.cdk import IN_US_EAST_1, findings, only, properties, resources, synth
 from trainium_cdk import settings as trn
-from trainium_cdk.network import TrnNetwork, TrnPeering
+from trainium_cdk.cdk.network import TrnNetwork, TrnPeering
 
 PEER = "vpc-0123456789abcdef0"
 ROLE = "arn:aws:iam::444455556666:role/AcceptPeering"

@@ -15,8 +15,8 @@ from aws_cdk.assertions import Annotations, Match, Template
 from tests.audit.principals import evaluate, filled
 from tests.cdk import IN_US_EAST_1, app, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.settings.network import InterfaceEndpoint
+from trainium_cdk.cdk.network import TrnNetwork
+from trainium_cdk.description.settings.network import InterfaceEndpoint
 
 TWO = ("use1-az6", "use1-az4")
 EXISTING = trn.ExistingVpc(

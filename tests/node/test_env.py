@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import completed
-from trainium_cdk import checks, settings
-from trainium_cdk.node import env as node_env
-from trainium_cdk.node.scripts import own_files, scripts_dir
-from trainium_cdk.settings import Bootstrap, Environment, OwnScript
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.node import env as node_env
+from trainium_cdk.description.node.scripts import own_files, scripts_dir
+from trainium_cdk.description.settings import Bootstrap, Environment, OwnScript
 
 READER = """
 set -Eeuo pipefail

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.description.node.scripts import scripts_dir
 
 SCRIPT = scripts_dir() / "lib/metrics.py"
 _spec = importlib.util.spec_from_file_location("trn_metrics", SCRIPT)

@@ -16,8 +16,8 @@ import pytest
 from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import settings
-from trainium_cdk.eks.scaler import ended
-from trainium_cdk.observability.notice import function
+from trainium_cdk.cdk.eks.scaler import ended
+from trainium_cdk.cdk.observability.notice import function
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:jobs"
 WITH = {"observability": {"job_topic": TOPIC}}

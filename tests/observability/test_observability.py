@@ -19,11 +19,17 @@ from tests.foreign.foreign import cluster, vpc
 from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import TrnNodeGroup, TrnObservability, TrnPcluster, settings
-from trainium_cdk.checks.live.cost import items
-from trainium_cdk.checks.live.model import CheckTarget
-from trainium_cdk.eks.scaler import metrics as scaler
-from trainium_cdk.eks.scaler.model import Group, GroupNode, NodeRequest
-from trainium_cdk.settings.observability import ALARMS, CLUSTER_METRICS, NODE_ALARMS, NODE_METRICS, QUEUE_METRICS
+from trainium_cdk.cdk.eks.scaler import metrics as scaler
+from trainium_cdk.cdk.eks.scaler.model import Group, GroupNode, NodeRequest
+from trainium_cdk.description.checks.live.cost import items
+from trainium_cdk.description.checks.live.model import CheckTarget
+from trainium_cdk.description.settings.observability import (
+    ALARMS,
+    CLUSTER_METRICS,
+    NODE_ALARMS,
+    NODE_METRICS,
+    QUEUE_METRICS,
+)
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = jsonschema.Draft202012Validator(YAML(typ="safe").load(ROOT / "sandbox/emulator/cfn/dashboard.yaml"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.operations.updates import Spec, compare
+from trainium_cdk.client.operations.updates import Spec, compare
 
 FSX = {"Type": "AWS::FSx::FileSystem", "Properties": {"LustreConfiguration": {"DeploymentType": "SCRATCH_2"}}}
 PERSISTENT = {"Type": "AWS::FSx::FileSystem", "Properties": {"LustreConfiguration": {"DeploymentType": "PERSISTENT_2"}}}

@@ -19,8 +19,17 @@ from sandbox import LocalAws
 from sandbox.tests.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
-from trainium_cdk.operations.supply import closed
-from trainium_cdk.operations.why import EMPTY_PAGES, EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
+from trainium_cdk.client.operations.supply import closed
+from trainium_cdk.client.operations.why import (
+    EMPTY_PAGES,
+    EVENTS,
+    LINES,
+    _allowed,
+    eks_issues,
+    failed_events,
+    log_lines,
+    why,
+)
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"

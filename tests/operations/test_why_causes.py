@@ -11,8 +11,8 @@ from botocore.stub import Stubber
 
 from sandbox import LocalAws
 from tests.operations.test_why import ID, NESTED, STACK, client, create, delete, event, update
-from trainium_cdk.operations.functions import Custom, log_groups
-from trainium_cdk.operations.why import failed_events, why
+from trainium_cdk.client.operations.functions import Custom, log_groups
+from trainium_cdk.client.operations.why import failed_events, why
 
 LONG = "error: the PersistentVolume training-fsx is invalid: Forbidden: spec.persistentvolumesource is immutable"
 ANSWERS = f"""\

@@ -6,8 +6,8 @@ import copy
 import dataclasses
 from typing import Any
 
-from trainium_cdk.cluster_configuration.config import ClusterIds, Config
-from trainium_cdk.settings import Environment
+from trainium_cdk.description.cluster_configuration.config import ClusterIds, Config
+from trainium_cdk.description.settings import Environment
 
 IDS = ClusterIds(
     head_subnet="subnet-0000000000000000a",

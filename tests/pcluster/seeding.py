@@ -8,10 +8,10 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, reservation_group, seed
-from trainium_cdk.cluster_configuration.config import NO_ADDRESS, ClusterIds, Config, render
-from trainium_cdk.settings import Environment
-from trainium_cdk.settings.inventory import inventory
-from trainium_cdk.settings.reserved import is_group
+from trainium_cdk.description.cluster_configuration.config import NO_ADDRESS, ClusterIds, Config, render
+from trainium_cdk.description.settings import Environment
+from trainium_cdk.description.settings.inventory import inventory
+from trainium_cdk.description.settings.reserved import is_group
 
 
 def configuration(aws: LocalAws, env: Environment) -> Config:

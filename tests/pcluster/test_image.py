@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.support import golden
 from trainium_cdk import settings
-from trainium_cdk.cluster_configuration.config import to_yaml
-from trainium_cdk.cluster_configuration.image import bake
+from trainium_cdk.description.cluster_configuration.config import to_yaml
+from trainium_cdk.description.cluster_configuration.image import bake
 
 GOLDEN = Path(__file__).parent / "golden" / "image.yaml"
 PRIVATE = """
@@ -34,7 +34,7 @@ def test_another_release_or_base_is_another_image() -> None:
 
 def test_the_image_of_nodes_without_internet_has_the_packages() -> None:
     """Such nodes install nothing: what they need is on their image."""
-    from trainium_cdk.node.env import render
+    from trainium_cdk.description.node.env import render
 
     env = settings.parse(PRIVATE)
     assert "TRN_NEURON_DKMS" not in render(env)

@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 from conformance import surface, surfaces
 from conformance.upstream import KEPT, find
 from trainium_cdk import settings
+from trainium_cdk.cdk.pcluster.cluster import POLICY_PATH
 from trainium_cdk.errors import TrnError
-from trainium_cdk.pcluster.cluster import POLICY_PATH
 
 
 class Role(NamedTuple):

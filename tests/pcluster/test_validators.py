@@ -13,11 +13,12 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, error
 from tests.pcluster.examples import IDS, stringified
 from tests.pcluster.seeding import configuration
 from tests.support import completed, need_pcluster, swept
-from trainium_cdk import checks, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.rule import SOURCES
-from trainium_cdk.cluster_configuration.config import Config, merged, render
-from trainium_cdk.settings.pcluster import LOG_DAYS
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks.rule import SOURCES
+from trainium_cdk.description.cluster_configuration.config import Config, merged, render
+from trainium_cdk.description.settings.pcluster import LOG_DAYS
 
 FOLDER = Path("tests/environments")
 ENVIRONMENTS = sorted(FOLDER.glob("*.yaml"))

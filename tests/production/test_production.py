@@ -13,7 +13,8 @@ from tests.pcluster.examples import stringified
 from tests.pcluster.seeding import configuration
 from tests.pcluster.test_validators import ACCEPTED
 from tests.stacks.synthesis import EKS, PCS, SLURM, Stacks
-from trainium_cdk import checks, settings
+from trainium_cdk import settings
+from trainium_cdk.description import checks
 
 HERE = Path(__file__).parent
 OF_SLURM = sorted(HERE.glob("*.yaml"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.slurm import LocalSlurm
-from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.runner import layout, records
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.records import State

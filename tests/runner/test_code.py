@@ -21,9 +21,9 @@ from tests.credentials import session
 from tests.runner.preparing import Cluster
 from tests.runner.test_unpack import SYMLINK, packed
 from tests.support import need
+from trainium_cdk.client.jobs import archive, fetching, workdir
+from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import archive, fetching, workdir
-from trainium_cdk.outputs.contract import CODE
 from trainium_cdk.runner.prepare import code
 from trainium_cdk.runner.prepare.unpack import Damaged, unpack
 from trainium_cdk.runner.spec import PrepareStep

@@ -15,8 +15,8 @@ from sandbox import LocalAws, head_node
 from tests.runner.preparing import Cluster
 from tests.runner.test_unpack import packed
 from tests.support import need
-from trainium_cdk.catalog.sources import SourceTree, sources
-from trainium_cdk.jobs import fetching
+from trainium_cdk.client.jobs import fetching
+from trainium_cdk.description.catalog.sources import SourceTree, sources
 from trainium_cdk.runner.spec import Place, PrepareStep
 
 BUCKET = "runner-data"

@@ -20,7 +20,7 @@ from tests.runner.stages import Jobs, Sent, shell
 from tests.runner.test_hangs import ends_as_it_would, kinds, now, told, train
 from tests.runner.test_hangs import jobs as jobs
 from tests.support import begins_again, file_system, fill, until
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.description.node.scripts import scripts_dir
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import nodes as nodes_of
 from trainium_cdk.runner.spec import HealthRules, StageSpec

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.log_lines import USUAL
-from trainium_cdk.cli.filters import Stream
+from trainium_cdk.client.cli.filters import Stream
 from trainium_cdk.runner.readers.log import JobLog, Lines, look
 from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
 from trainium_cdk.runner.spec import HealthRules

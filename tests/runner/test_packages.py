@@ -22,17 +22,18 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
 from tests.runner.preparing import Cluster
 from tests.support import ROOT, completed, swept
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.sources import SourceTree, sources
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan, fetching
-from trainium_cdk.outputs import ClusterOutputs
+from trainium_cdk.client.jobs import fetching
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.sources import SourceTree, sources
+from trainium_cdk.description.outputs import ClusterOutputs
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan
 from trainium_cdk.runner.prepare import layer
 from trainium_cdk.runner.prepare.bases import activate
 from trainium_cdk.runner.spec import PrepareStep
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"
 ENGINES = ["slurm", "eks"]
-SENT = {"nxd_training.py": (ROOT / "constructs/trainium_cdk/jobs/sent/nxd_training.py").read_bytes()}
+SENT = {"nxd_training.py": (ROOT / "constructs/trainium_cdk/client/jobs/sent/nxd_training.py").read_bytes()}
 JOBS: dict[str, Job] = {
     job.kind: job for job in (BertLarge(), Gpt(), TorchTitan(ref="0" * 40, preset="qwen3-8b"), Finetune())
 }

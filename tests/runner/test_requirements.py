@@ -19,8 +19,9 @@ from tests.jobs.vendor import REPOSITORIES, Site
 from tests.runner.preparing import Cluster
 from tests.runner.test_packages import on
 from tests.support import completed, swept
-from trainium_cdk.jobs import Script, fetching
-from trainium_cdk.requirements import Requirements, read
+from trainium_cdk.client.jobs import fetching
+from trainium_cdk.description.requirements import Requirements, read
+from trainium_cdk.jobs import Script
 from trainium_cdk.runner.prepare.bases import activate
 from trainium_cdk.runner.prepare.requirements import explain, secrets
 from trainium_cdk.runner.spec import PrepareStep

@@ -17,7 +17,7 @@ from sandbox.demo import eks
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import make_cluster, script
 from tests.support import need_kubernetes, need_slurm
-from trainium_cdk.jobs.kubernetes.objects import render, text
+from trainium_cdk.client.jobs.kubernetes.objects import render, text
 
 SHOWN = (
     "least to pay: 53.64 USD: a capacity block of 1 x trn2.3xlarge for a day, paid in full",

@@ -11,7 +11,7 @@ from sandbox.paths import HOME as ROOT
 from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
 from tests.support import need_slurm
-from trainium_cdk.settings import load
+from trainium_cdk.description.settings import load
 
 TRAIN = """\
 import os, pathlib

@@ -11,7 +11,7 @@ import pytest
 from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
 from tests.support import need_kubernetes, need_slurm, until
-from trainium_cdk.engines import ENGINES
+from trainium_cdk.description.engines import ENGINES
 
 BUCKET = "outlives"
 KEEP, CACHE = f"s3://{BUCKET}/runs", f"s3://{BUCKET}/compiled"

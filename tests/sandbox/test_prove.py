@@ -15,8 +15,8 @@ import pytest
 from sandbox import LocalAws
 from sandbox.testing import sandbox_up
 from tests.support import ROOT, SHELLCHECK, TRN, completed, need_kubernetes, need_slurm, swept
-from trainium_cdk.cli.app import app
-from trainium_cdk.engines import ENGINES
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.description.engines import ENGINES
 
 SCRIPT = ROOT / "examples/prove-on-aws.sh"
 PAGE = (ROOT / "docs/about/verified.md").read_text("utf-8")

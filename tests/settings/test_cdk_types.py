@@ -11,7 +11,7 @@ from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
 
 from trainium_cdk import settings
-from trainium_cdk.settings.base import Settings
+from trainium_cdk.description.settings.base import Settings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainium_cdk import settings
-from trainium_cdk.settings import Environment
+from trainium_cdk.description.settings import Environment
 
 
 def environment(vpc: str, *peers: str, **eks: str) -> Environment:

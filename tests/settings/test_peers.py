@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from trainium_cdk import settings
-from trainium_cdk.catalog.lookup import read
+from trainium_cdk.description.catalog.lookup import read
+from trainium_cdk.description.settings.environment import Environment
+from trainium_cdk.description.settings.keys import keys_at
 from trainium_cdk.problems import Problem
-from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.keys import keys_at
 
 MEASURED, MORE = (
     [tuple(part.strip() for part in line.split(" | ")) for line in text.splitlines() if line and line[0] != "#"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.settings import Network, plan_subnets
+from trainium_cdk.description.settings import Network, plan_subnets
 
 ZONES = tuple(f"use1-az{i}" for i in range(1, 7))
 

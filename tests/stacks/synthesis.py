@@ -13,8 +13,9 @@ import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
 from tests.cdk import app, assemblies, resources
-from trainium_cdk import checks, settings
-from trainium_cdk.settings import Environment
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.settings import Environment
 from trainium_cdk.stacks.eks import TrnEksStack
 from trainium_cdk.stacks.pcluster import TrnPclusterStack
 from trainium_cdk.stacks.pcs import TrnPcsStack

@@ -17,7 +17,7 @@ from tests.runner.preparing import Cluster
 from tests.runner.test_keep import Kept, whole
 from tests.runner.test_resume import MADE
 from tests.support import need
-from trainium_cdk._cdk.permissions import address_statements
+from trainium_cdk.cdk.helpers.permissions import address_statements
 from trainium_cdk.runner import bucket
 from trainium_cdk.runner.prepare import compiled
 from trainium_cdk.runner.spec import PrepareStep

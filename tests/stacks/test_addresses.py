@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from tests.cdk import app
 from tests.stacks.synthesis import EKS, PCS, SLURM, Stacks
 from trainium_cdk import settings
-from trainium_cdk._cdk.permissions import address_statements, grant_addresses
+from trainium_cdk.cdk.helpers.permissions import address_statements, grant_addresses
 
 ENGINES = [(SLURM, "pcluster"), (PCS, "pcs"), (EKS, "eks")]
 JOBS = "{keep: 's3://mine/runs/', cache: 's3://graphs'}"

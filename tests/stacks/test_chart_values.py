@@ -8,7 +8,7 @@ import pytest
 
 from tests.stacks.synthesis import EKS
 from tests.support import swept
-from trainium_cdk.catalog.charts import check_values, recorded
+from trainium_cdk.description.catalog.charts import check_values, recorded
 
 
 @pytest.mark.parametrize("name", swept(EKS.names, "default", "eks/all-settings", "eks/claims"))

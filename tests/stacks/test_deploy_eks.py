@@ -19,10 +19,10 @@ from tests.stacks import keys
 from tests.stacks.conftest import Cdk
 from tests.support import need_kubernetes
 from trainium_cdk import outputs
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import kueue
-from trainium_cdk.eks.charts import CONTROLLERS
-from trainium_cdk.jobs.kubernetes.access import Identity
+from trainium_cdk.cdk.eks import kueue
+from trainium_cdk.cdk.eks.charts import CONTROLLERS
+from trainium_cdk.client.jobs.kubernetes.access import Identity
+from trainium_cdk.description.catalog import Catalog
 
 STACK, ENGINE = "TrnEksStack", "eks"
 

@@ -11,8 +11,9 @@ import yaml
 
 from tests.stacks.synthesis import EKS, PCS, ROOT, SLURM
 from tests.support import swept
-from trainium_cdk import checks, settings
-from trainium_cdk.settings import Environment
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.settings import Environment
 
 STACKS = {stacks.engine: stacks for stacks in (SLURM, EKS, PCS)}
 FILES = sorted(

@@ -12,10 +12,10 @@ from tests.cdk import needs, only, properties, resources
 from tests.stacks.synthesis import EKS, environment, groups
 from tests.support import swept
 from trainium_cdk import outputs, settings
-from trainium_cdk._cdk.interfaces import interfaces
-from trainium_cdk.eks.charts import CONTROLLERS
-from trainium_cdk.outputs import GROUP_LABEL
-from trainium_cdk.outputs.eks import DEVICES_LABEL
+from trainium_cdk.cdk.eks.charts import CONTROLLERS
+from trainium_cdk.cdk.helpers.interfaces import interfaces
+from trainium_cdk.description.outputs import GROUP_LABEL
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 
 SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc", "eks/claims")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stacks.synthesis import EKS, PCS, SLURM, Stacks
 from trainium_cdk import settings
-from trainium_cdk.checks.eks import large_tags
+from trainium_cdk.description.checks.eks import large_tags
 
 MANAGED, INLINE, POLICIES, TRUST = 6144, 10_240, 10, 2048
 """Characters of a managed policy, of all inline policies of a role, managed policies of a role, characters of its trust policy: IAM's quotas."""

@@ -10,7 +10,7 @@ from aws_cdk.assertions import Template
 
 from tests.stacks import synthesis
 from tests.support import golden
-from trainium_cdk.outputs.contract import CODE, JOB_FILES, KEPT_DAYS
+from trainium_cdk.description.outputs.contract import CODE, JOB_FILES, KEPT_DAYS
 
 GOLDEN = Path(__file__).parent / "golden"
 STATEFUL = {

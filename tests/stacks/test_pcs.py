@@ -21,11 +21,11 @@ from tests.stacks.synthesis import PCS, ROOT
 from tests.support import completed, need_slurm
 from tests.told import told
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli import app as cli
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.jobs.slurm.pcs import login_node
+from trainium_cdk.description.outputs.slurm import GROUP_TAG
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import LocalTransport, SlurmBackend
-from trainium_cdk.jobs.slurm.pcs import login_node
-from trainium_cdk.outputs.slurm import GROUP_TAG
 
 STACK, ENGINE = "TrnPcsStack", "pcs"
 
@@ -148,7 +148,9 @@ def test_life_of_a_cluster(
 
     def trn(*words: str, ok: bool = True) -> str:
         done = completed(
-            [sys.executable, "-m", "trainium_cdk.cli", *words], cwd=ROOT, env={**local_aws.env, "TRN_ENV": str(file)}
+            [sys.executable, "-m", "trainium_cdk.client.cli", *words],
+            cwd=ROOT,
+            env={**local_aws.env, "TRN_ENV": str(file)},
         )
         assert (done.returncode == 0) is ok, (done.stdout + done.stderr)[-3000:]
         return done.stdout + done.stderr

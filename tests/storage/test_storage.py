@@ -14,9 +14,9 @@ from aws_cdk.assertions import Annotations, Match, Template
 from tests.audit import principals
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.groups import ClosedGroup
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.cdk.helpers.groups import ClosedGroup
+from trainium_cdk.cdk.network import TrnNetwork
+from trainium_cdk.cdk.storage import TrnStorage
 
 ZONES = ("use1-az6", "use1-az4")
 QUIET = trn.Network(nat="none", s3_endpoint=False, flow_logs=False, zone_ids=ZONES)

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tools import catalogue
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.models import numbers
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.models import numbers
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "n2-manifest.json"
@@ -25,7 +25,7 @@ CATALOG = Catalog.load()
 
 def test_the_tables_are_what_the_command_writes(tmp_path: Path) -> None:
     catalogue.main(["--manifest", str(MANIFEST), "--changelog", str(CHANGELOG), "--data", str(tmp_path)])
-    ours = files("trainium_cdk.catalog") / "data"
+    ours = files("trainium_cdk.description.catalog") / "data"
     assert (tmp_path / "releases.yaml").read_text("utf-8") == (ours / "releases.yaml").read_text("utf-8")
     # the kept part of the change log is shorter: its content is in the table literally
     table, kept = ((folder / "amis.yaml").read_text("utf-8") for folder in (ours, tmp_path))

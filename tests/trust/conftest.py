@@ -14,8 +14,8 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import head_node, need_slurm, put_aside
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
-from trainium_cdk.outputs import SlurmCluster
 
 CLUSTER = "trust"
 BUCKET = "trn-trust"

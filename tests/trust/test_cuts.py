@@ -18,8 +18,8 @@ from sandbox.slurm import LocalSlurm
 from tests.support import fetched, put_aside
 from tests.trust.conftest import BUCKET
 from tests.trust.proxy import Cuts
+from trainium_cdk.client.jobs.slurm import ssm as run_command
 from trainium_cdk.jobs import Script, SlurmBackend, TransportError
-from trainium_cdk.jobs.slurm import ssm as run_command
 from trainium_cdk.runner.requests import ReadLog
 
 Make = Callable[..., SlurmBackend]
@@ -152,7 +152,9 @@ def test_half_a_script_is_never_run(over_ssm: Make, slurm: LocalSlurm, monkeypat
 
     backend, before = over_ssm(), put_aside()
     whole = gzip.compress
-    monkeypatch.setattr("trainium_cdk.jobs.slurm.ssm.gzip.compress", lambda data, mtime: whole(data, mtime=mtime)[:-9])
+    monkeypatch.setattr(
+        "trainium_cdk.client.jobs.slurm.ssm.gzip.compress", lambda data, mtime: whole(data, mtime=mtime)[:-9]
+    )
     marker = Path(slurm.node_env()["HOME"]) / "half"
     with pytest.raises(TransportError, match="ended as Failed"):
         backend.transport.run(f"touch {marker}\n" + "# words\n" * 50)

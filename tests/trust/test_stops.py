@@ -27,9 +27,9 @@ from tests.trust.conftest import BUCKET
 from tests.trust.moments import Moments, spread
 from tests.trust.test_submissions import known
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli.options import Target, user
+from trainium_cdk.client.cli.options import Target, user
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.outputs import SlurmCluster
 
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 SAYS = {signal.SIGINT: "Ctrl-C does not end a job: ", signal.SIGTERM: ""}

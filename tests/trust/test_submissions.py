@@ -14,9 +14,9 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.support import TRN
 from tests.trust.moments import Moments, spread
-from trainium_cdk.cli.options import Target, user
+from trainium_cdk.client.cli.options import Target, user
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.outputs import SlurmCluster
 
 EACH, BURST = 3, 1000  # programs of each phase; jobs
 ONCE = b'#!/bin/bash\necho ran >> "$HOME/ran-$NAME"\n'

@@ -10,10 +10,11 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from trainium_cdk import outputs
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, kubernetes
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.slurm.submission import render, text
-from trainium_cdk.outputs.contract import UNKNOWN
+from trainium_cdk.client.jobs import kubernetes
+from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.jobs.slurm.submission import render, text
+from trainium_cdk.description.outputs.contract import UNKNOWN
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64
 SCRIPT = b'#!/bin/bash\nexec torchrun train.py "$@"\n'

@@ -17,7 +17,7 @@ import aws_cdk as cdk
 import app as ours
 from tools.audit import jobs
 from tools.audit.jobs import plain
-from trainium_cdk import engines
+from trainium_cdk.description import engines
 
 ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / "tests/environments"

@@ -14,8 +14,8 @@ from typing import ClassVar
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from trainium_cdk.jobs.status import JobStatus, Stage
-from trainium_cdk.outputs import CONTRACT, CONTRACT_KEY, Fleet, SlurmCluster
+from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.description.outputs import CONTRACT, CONTRACT_KEY, Fleet, SlurmCluster
 from trainium_cdk.runner.requests import Outcome
 from trainium_cdk.runner.spec import to_json
 

@@ -141,10 +141,10 @@ def measure(endpoint: str) -> dict[str, float]:
     import boto3
     import botocore
 
-    from trainium_cdk.eks.scaler.function import ScalerSettings, Supplier
-    from trainium_cdk.eks.scaler.kubernetes import Kubernetes
-    from trainium_cdk.eks.scaler.model import Limits
-    from trainium_cdk.eks.scaler.observe import GroupSettings
+    from trainium_cdk.cdk.eks.scaler.function import ScalerSettings, Supplier
+    from trainium_cdk.cdk.eks.scaler.kubernetes import Kubernetes
+    from trainium_cdk.cdk.eks.scaler.model import Limits
+    from trainium_cdk.cdk.eks.scaler.observe import GroupSettings
 
     class Counted(Kubernetes):
         patches = 0

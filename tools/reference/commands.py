@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from tools.reference.markdown import code, plain, table
-from trainium_cdk.cli.app import app
-from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kinds import kinds
 
 
 def every() -> Iterator[tuple[typer.Context, Any]]:

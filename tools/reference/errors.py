@@ -10,8 +10,9 @@ import yaml
 from sandbox.paths import HOME as ROOT
 from tests.checks.tables import REFUSED, SHAPE
 from tools.reference.markdown import code, message, plain
-from trainium_cdk import checks, errors, settings
-from trainium_cdk.catalog.known_errors import job_errors
+from trainium_cdk import errors, settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.catalog.known_errors import job_errors
 from trainium_cdk.problems import Problem
 
 WITHOUT_CONTENTS = "---\nhide: [toc]\n---\n\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainium_cdk.operations.updates import leaves
+from trainium_cdk.client.operations.updates import leaves
 
 Area = Literal["public", "private", "storage", "region"]
 """Where a box is: machines in public or private subnets, file systems and ways out in the network, or services of the region."""

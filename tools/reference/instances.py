@@ -6,9 +6,9 @@ import yaml
 
 from sandbox.paths import HOME as ROOT
 from tools.reference.markdown import plain
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.constants import ULTRASERVER
-from trainium_cdk.catalog.models import TITLES
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.constants import ULTRASERVER
+from trainium_cdk.description.catalog.models import TITLES
 
 
 def page() -> str:

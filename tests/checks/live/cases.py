@@ -6,8 +6,8 @@ import datetime as dt
 from typing import Any, NamedTuple
 
 from trainium_cdk import settings
-from trainium_cdk.checks.live import CheckTarget, checks_of
-from trainium_cdk.checks.live.account import IDENTITY
+from trainium_cdk.description.checks.live import CheckTarget, checks_of
+from trainium_cdk.description.checks.live.account import IDENTITY
 
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 BY_NAME = {c.name: c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}

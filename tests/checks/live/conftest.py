@@ -15,7 +15,7 @@ from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, seed
 from tests import command
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, CheckReport, CheckTarget, examine
+from trainium_cdk.description.checks.live import Aws, CheckReport, CheckTarget, examine
 
 ZONE = "use1-az6"
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]

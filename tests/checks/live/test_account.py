@@ -10,9 +10,9 @@ import pytest
 
 from tests.cdk import app
 from tests.checks.live.cases import Case, verify
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
-from trainium_cdk.checks.live.keys import KmsKey
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks.live.account import OLDEST_BOOTSTRAP
+from trainium_cdk.description.checks.live.keys import KmsKey
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
 ADDRESS = "pcluster: {head: {subnet: public, elastic_ip: 203.0.113.10}}"

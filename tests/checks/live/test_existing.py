@@ -10,9 +10,9 @@ import pytest
 
 from tests.checks.live import test_account, test_capacity, test_keys
 from tests.checks.live.cases import BY_NAME, Case, verify
-from trainium_cdk.checks.live.data import FileSystem
-from trainium_cdk.checks.live.network import Existing, Peer
-from trainium_cdk.settings.network import InterfaceEndpoint
+from trainium_cdk.description.checks.live.data import FileSystem
+from trainium_cdk.description.checks.live.network import Existing, Peer
+from trainium_cdk.description.settings.network import InterfaceEndpoint
 
 VPC, SUBNET, TABLE_ID = "vpc-0123456789abcdef0", "subnet-0123456789abcdef0", "rtb-0123456789abcdef0"
 EXISTING = f"""\

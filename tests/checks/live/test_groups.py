@@ -7,7 +7,7 @@ from functools import partial
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import placement_group, reservation, reservation_group
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, CheckTarget, examine
+from trainium_cdk.description.checks.live import Aws, CheckTarget, examine
 
 ZONE = "use1-az6"
 

@@ -10,7 +10,7 @@ import pytest
 from sandbox import LocalAws
 from tests.checks.live.cases import Case, verify
 from tests.checks.live.conftest import report, wrong
-from trainium_cdk.checks.live.keys import KmsKey, VolumeKey, VolumeKeys
+from trainium_cdk.description.checks.live.keys import KmsKey, VolumeKey, VolumeKeys
 
 ACCOUNT = "111122223333"
 ARN = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234"

@@ -17,10 +17,10 @@ from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.credentials import User
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, CheckReport, CheckTarget, checks_of, examine, policy, regions
-from trainium_cdk.checks.live.account import IDENTITY, bootstrap_command
-from trainium_cdk.checks.live.aws import OPERATIONS
-from trainium_cdk.cli.diff import servers
+from trainium_cdk.client.cli.diff import servers
+from trainium_cdk.description.checks.live import Aws, CheckReport, CheckTarget, checks_of, examine, policy, regions
+from trainium_cdk.description.checks.live.account import IDENTITY, bootstrap_command
+from trainium_cdk.description.checks.live.aws import OPERATIONS
 
 pytestmark = pytest.mark.usefixtures("aws")
 EVERY_CHECK = {c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}

@@ -15,11 +15,12 @@ import pytest
 
 from sandbox import LocalAws
 from tests.credentials import session
-from trainium_cdk import checks, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.regions import ACTIONS, SCORED, Wanted, ask
-from trainium_cdk.cli import app as cli
+from trainium_cdk import settings
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.description import checks
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.checks.live.aws import Aws
+from trainium_cdk.description.checks.live.regions import ACTIONS, SCORED, Wanted, ask
 from trainium_cdk.errors import TrnError
 from trainium_cdk.problems import errors
 

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
+from trainium_cdk.client.jobs.kinds.script import Script
+from trainium_cdk.client.jobs.kinds.script import refused_directives as refused
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.kinds.script import Script
-from trainium_cdk.jobs.kinds.script import refused_directives as refused
 
 HAS = "has {} of a scheduler (#SBATCH or similar), which nothing reads here. Remove {}"
 ONE, TWO = HAS.format("a line", "it"), HAS.format("2 lines", "them")

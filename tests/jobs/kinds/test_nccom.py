@@ -8,9 +8,9 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.sent.nccom import COMMAND, Row, Settings, device_indices, rows, verdict
 from trainium_cdk.jobs import LocalTransport, Nccom, Script, SlurmBackend
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.sent.nccom import COMMAND, Row, Settings, device_indices, rows, verdict
 
 HEAD = "   size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
 OLD_HEAD = "   size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n"

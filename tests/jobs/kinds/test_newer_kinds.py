@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.client.jobs.job_spec import job_id, job_spec
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan
-from trainium_cdk.jobs.job_spec import job_id, job_spec
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import SlurmCluster
 
 REF = "0123456789abcdef0123456789abcdef01234567"
 XLA = {"neuron_release": "2.26.1", "neuron_driver": "2.24.7.0", "os": "ubuntu2204"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import completed
-from trainium_cdk.jobs.sent import phase2
+from trainium_cdk.client.jobs.sent import phase2
 
 FIRST = "/efs/ckpt_7032.pt"
 

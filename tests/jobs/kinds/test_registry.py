@@ -12,7 +12,7 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.support import completed
-from trainium_cdk.jobs.kinds import kinds, submittable
+from trainium_cdk.client.jobs.kinds import kinds, submittable
 
 MODULE = """
 from typing import Literal
@@ -55,7 +55,7 @@ def package(tmp_path: Path) -> Path:
 def trn(packages: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = [str(packages)] if packages else []
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]), "COLUMNS": "200"}
-    command = [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *arguments]
+    command = [sys.executable, "-c", "from trainium_cdk.client.cli.__main__ import main; main()", *arguments]
     return completed(command, env=env)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.cli.test_submit import made
 from tests.jobs.conftest import make_cluster
+from trainium_cdk.client.jobs.kinds.script import Script
+from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.kinds.script import Script
-from trainium_cdk.jobs.plan import plan
 from trainium_cdk.runner.spec import Place
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance import surfaces
 from sandbox.training.fakes import bert
-from trainium_cdk.jobs.kinds import bert_large, kinds
+from trainium_cdk.client.jobs.kinds import bert_large, kinds
 
 ROOT = Path(__file__).parents[3]
 RECORDED = surfaces.load()
@@ -38,7 +38,7 @@ def test_torchtitan_is_compared_with_more_than_one_release() -> None:
     recorded = {one.commit[:10] for name, one in RECORDED.items() if "torchtitan" in name}
     assert recorded == {"9810191bbb", "b5bcd76c66"}
     assert "torchtitan==0.3.0" in (ROOT / "conformance/requirements-torchtitan.in").read_text()
-    presets = (ROOT / "constructs/trainium_cdk/catalog/data/torchtitan.yaml").read_text("utf-8")
+    presets = (ROOT / "constructs/trainium_cdk/description/catalog/data/torchtitan.yaml").read_text("utf-8")
     assert re.search(r"release notes of \d+\.\d+\.\d+\+neuron\.\d+ \(\d{4}-\d\d-\d\d\)", presets)
 
 

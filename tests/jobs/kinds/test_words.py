@@ -11,10 +11,10 @@ import yaml
 
 from conformance.launched import read_words
 from tests.jobs.conftest import described, fleet, make_cluster
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.models import Job, Plan
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.models import Job, Plan
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.runner.spec import Program
 
 CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text("utf-8"))

@@ -19,20 +19,20 @@ from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.build import VOLCANO
 from tests.support import need, until
 from trainium_cdk import outputs, settings
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import kueue, manifests, network_policies
-from trainium_cdk.eks.access import EDITORS
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks.access import EDITORS
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.storage.options import FileSystemMount
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
+from trainium_cdk.client.jobs.kubernetes.names import MANAGED_BY
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.description.outputs.contract import COPIES
+from trainium_cdk.description.outputs.eks import DEVICES_LABEL, JOB_USER
+from trainium_cdk.description.settings import Environment
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
-from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
-from trainium_cdk.outputs.contract import COPIES
-from trainium_cdk.outputs.eks import DEVICES_LABEL, JOB_USER
 from trainium_cdk.runner.spec import PrepareStep
-from trainium_cdk.settings import Environment
-from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
 VOLUME = "training-efs-team-fs-0123456789abcdef0"

@@ -21,9 +21,9 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
 from tests.support import completed, session_manager_plugin
+from trainium_cdk.client.jobs.kubernetes import Api, ApiError, access, kubernetes_api
+from trainium_cdk.client.jobs.kubernetes.api import connections
 from trainium_cdk.jobs import TransportError, TrnError, connect
-from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api
-from trainium_cdk.jobs.kubernetes.api import connections
 
 
 def test_a_token_names_the_principal_and_the_cluster(running: Running) -> None:
@@ -154,8 +154,8 @@ def test_local_is_for_head_nodes(running: Running) -> None:
 
 TUNNEL = """
 import sys
-from trainium_cdk.jobs.kubernetes import Api, access
-from trainium_cdk.outputs import EksCluster
+from trainium_cdk.client.jobs.kubernetes import Api, access
+from trainium_cdk.description.outputs import EksCluster
 from urllib.parse import urlsplit
 cluster = EksCluster.model_validate_json(sys.stdin.read())
 there = access.find(cluster)

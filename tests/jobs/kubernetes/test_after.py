@@ -8,8 +8,8 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, let_it_prepare, script
 from tests.support import until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.errors import SubmitError
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
 
 @pytest.mark.sweep

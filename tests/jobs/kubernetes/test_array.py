@@ -10,10 +10,10 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, let_it_prepare, make_cluster, script, text
 from tests.support import until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, members, names, render
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, members, names, render
-from trainium_cdk.jobs.kubernetes.objects import objects
 
 BODY = b"""until [ -e /efs/%s ]; do sleep 0.1; done
 echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT"
@@ -128,7 +128,7 @@ def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeyp
 
     made = array("array-never", "whole")
     monkeypatch.setattr(backend.api, "create", refused)
-    monkeypatch.setattr("trainium_cdk.jobs.kubernetes.submit.ONE_QUESTION", 0.0)
+    monkeypatch.setattr("trainium_cdk.client.jobs.kubernetes.submit.ONE_QUESTION", 0.0)
     with pytest.raises(SubmitError, match=r"over quota\. Nothing of it is left there"):
         backend.submit(made, "c1")
     with pytest.raises(UnknownJob):

@@ -11,10 +11,10 @@ import pytest
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, let_it_prepare, script, text
 from tests.support import until
+from trainium_cdk.client.jobs.kubernetes import ApiError, KubernetesBackend, logs, status
+from trainium_cdk.client.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, logs, status
-from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
-from trainium_cdk.jobs.kubernetes.objects import objects
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:

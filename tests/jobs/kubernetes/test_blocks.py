@@ -11,12 +11,13 @@ import pytest
 from botocore.stub import Stubber
 
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.eks.scaler import observe
-from trainium_cdk.jobs import Script, blocks
-from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.status import JobStatus, Stage
-from trainium_cdk.outputs import EksCluster
+from trainium_cdk.cdk.eks.scaler import observe
+from trainium_cdk.client.jobs import blocks
+from trainium_cdk.client.jobs.kubernetes.backend import KubernetesBackend
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.description.outputs import EksCluster
+from trainium_cdk.jobs import Script
 
 ID = "cr-0fffffffffffffff1"
 

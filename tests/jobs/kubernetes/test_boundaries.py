@@ -19,11 +19,11 @@ from tests.jobs.kubernetes.conftest import Running, script
 from tests.jobs.kubernetes.test_teams import QUEUES, member
 from tests.support import completed, until
 from trainium_cdk import outputs
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.kubernetes import render
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.kubernetes.status import train_spec
-from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.client.jobs.kubernetes import render
+from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.jobs.kubernetes.status import train_spec
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL
 
 __all__ = ["member"]
 

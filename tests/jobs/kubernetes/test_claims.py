@@ -16,18 +16,18 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster, script
 from tests.jobs.kubernetes.test_objects import containers, pod_specs
 from tests.jobs.kubernetes.test_render import NATIVE, REF, readable
 from tests.support import golden
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs.checkpoints import problem
+from trainium_cdk.client.jobs.kinds.nccom import Nccom
+from trainium_cdk.client.jobs.kubernetes import names, nodes, queue, render
+from trainium_cdk.client.jobs.kubernetes.objects import Objects, objects
+from trainium_cdk.client.jobs.models import Plan
+from trainium_cdk.client.jobs.plan import hour_usd, plan
+from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.client.operations.why_kubernetes import in_cluster
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.jobs import AnyJob, BertLarge, JobError, TorchTitan
-from trainium_cdk.jobs.checkpoints import problem
-from trainium_cdk.jobs.kinds.nccom import Nccom
-from trainium_cdk.jobs.kubernetes import names, nodes, queue, render
-from trainium_cdk.jobs.kubernetes.objects import Objects, objects
-from trainium_cdk.jobs.models import Plan
-from trainium_cdk.jobs.plan import hour_usd, plan
-from trainium_cdk.jobs.report.cost import price
-from trainium_cdk.jobs.status import JobStatus, Stage
-from trainium_cdk.operations.why_kubernetes import in_cluster
-from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.runner.spec import Place
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,9 +14,9 @@ from sandbox.kubernetes.kueue import of_both_forms
 from tests.jobs.kubernetes.conftest import Running, script, serving, text
 from tests.support import need, until
 from trainium_cdk import settings
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render, status
-from trainium_cdk.jobs.kubernetes.objects import Object, objects
-from trainium_cdk.operations.why_kubernetes import in_cluster
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, render, status
+from trainium_cdk.client.jobs.kubernetes.objects import Object, objects
+from trainium_cdk.client.operations.why_kubernetes import in_cluster
 
 FILE = """
 eks:

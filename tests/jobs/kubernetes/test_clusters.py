@@ -14,9 +14,9 @@ from tests.jobs.kubernetes.conftest import NAME, NODES, Running
 from tests.support import TRN, completed, head_node
 from tests.test_outputs import exported
 from trainium_cdk import settings
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.description.outputs import parse
 from trainium_cdk.jobs import LocalTransport, SlurmBackend
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
-from trainium_cdk.outputs import parse
 
 REGION = "us-east-1"
 ACTIONS = [

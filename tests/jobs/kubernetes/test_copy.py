@@ -12,11 +12,11 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.jobs.test_copy import bucket, there_and_back, to_and_from_a_bucket
-from trainium_cdk.cli import copy as command
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.destroy import only_there
-from trainium_cdk.cli.options import Target
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names
+from trainium_cdk.client.cli import copy as command
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.destroy import only_there
+from trainium_cdk.client.cli.options import Target
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names
 
 
 @pytest.fixture

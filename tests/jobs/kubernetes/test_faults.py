@@ -14,8 +14,8 @@ from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import until
 from tests.trust.proxy import Scissors
 from tests.trust.test_arguments import NASTY, RECORDER, compare
+from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, access
 from trainium_cdk.jobs import TransportError
-from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, access
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -11,12 +11,12 @@ import pytest
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import need_kubernetes, until
-from trainium_cdk.cli import follow
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.operations.teardown.occupants import lines, occupants
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 QUEUE = {names.QUEUE_LABEL: "trn"}
 POD = {

@@ -14,17 +14,17 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.runner.training import TRAINS
 from tests.support import until
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.scaler import ended
-from trainium_cdk.eks.scaler.labels import unready
+from trainium_cdk.cdk.eks.scaler import ended
+from trainium_cdk.cdk.eks.scaler.labels import unready
+from trainium_cdk.cdk.observability.notice.function import notice
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.jobs.kubernetes.submit import Submitter
+from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.report.page import figures
+from trainium_cdk.client.jobs.status import JobStatus
+from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.kubernetes.submit import Submitter
-from trainium_cdk.jobs.report.live import Live
-from trainium_cdk.jobs.report.page import figures
-from trainium_cdk.jobs.status import JobStatus
-from trainium_cdk.observability.notice.function import notice
 from trainium_cdk.runner.spec import Budget, HealthRules
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

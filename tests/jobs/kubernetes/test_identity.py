@@ -13,8 +13,9 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.hooks import HierarchicalEmitter
 
-from trainium_cdk.jobs import TransportError, sessions
-from trainium_cdk.jobs.kubernetes import access
+from trainium_cdk.client.jobs import sessions
+from trainium_cdk.client.jobs.kubernetes import access
+from trainium_cdk.jobs import TransportError
 
 NOW = dt.datetime(2026, 11, 24, 12, 0, tzinfo=dt.UTC)
 

@@ -17,11 +17,12 @@ from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import completed, swept, until
-from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
-from trainium_cdk.jobs.backend import named_node
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
-from trainium_cdk.jobs.kubernetes.tensorboard import serve
-from trainium_cdk.jobs.sessions import answers
+from trainium_cdk.client.jobs import use
+from trainium_cdk.client.jobs.backend import named_node
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, inside
+from trainium_cdk.client.jobs.kubernetes.tensorboard import serve
+from trainium_cdk.client.jobs.sessions import answers
+from trainium_cdk.jobs import JobError, TransportError, UnknownJob
 
 SERVER = """#!/bin/bash
 # Serves a directory as TensorBoard serves one, with its options

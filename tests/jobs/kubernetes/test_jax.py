@@ -7,7 +7,7 @@ import pytest
 from tests.jobs import training_in_jax as jax
 from tests.jobs.kubernetes.conftest import Running
 from tests.support import until
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, status
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running
 from tests.jobs.test_keep import CACHE, KEEP, Site, killed, resumed, s3
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 
 __all__ = ["s3"]
 pytestmark = pytest.mark.usefixtures("nothing_left")

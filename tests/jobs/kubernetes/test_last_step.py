@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import logs
+from trainium_cdk.client.jobs.kubernetes import logs
 
 
 @pytest.mark.parametrize(

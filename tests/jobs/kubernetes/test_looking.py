@@ -8,8 +8,8 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import until
-from trainium_cdk.cli.app import app
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 
 STEPS = b"""#!/bin/bash
 log() { echo "LOG Fri Nov 20 08:00:05 2026 - (0, $1) step_loss : $2 learning_rate : 2.80e-06 throughput : $3 "; }

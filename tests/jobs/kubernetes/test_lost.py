@@ -12,12 +12,12 @@ from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import until
 from tests.told import told
-from trainium_cdk.catalog.known_errors import explain
-from trainium_cdk.eks.scaler.labels import BROKEN
+from trainium_cdk.cdk.eks.scaler.labels import BROKEN
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.client.operations.why_kubernetes import in_cluster
+from trainium_cdk.description.catalog.known_errors import explain
+from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.jobs import BertLarge
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
-from trainium_cdk.operations.why_kubernetes import in_cluster
-from trainium_cdk.outputs import GROUP_LABEL
 
 MERGE = "application/merge-patch+json"
 

@@ -11,8 +11,8 @@ import pytest
 from sandbox.kubernetes.api import Object, path_of
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import swept, until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, reader, status
 from trainium_cdk.jobs import BertLarge, TransportError
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, reader, status
 
 MERGE = "application/merge-patch+json"
 KILLED = {"exitCode": 137, "startedAt": "2026-11-24T07:00:00Z", "finishedAt": "2026-11-24T07:10:00Z"}

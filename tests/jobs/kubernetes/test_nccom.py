@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.jobs.kubernetes.conftest import text
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.jobs import Nccom
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.jobs.test_notebook import get, jupyter
 from tests.support import swept, until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
 pytestmark = pytest.mark.sweep
 

@@ -11,13 +11,13 @@ import pytest
 
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs.kubernetes import names, status
+from trainium_cdk.client.jobs.kubernetes.objects import Object, Objects, objects
+from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.jobs.kubernetes import names, status
-from trainium_cdk.jobs.kubernetes.objects import Object, Objects, objects
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.pyz import Pyz, pyz
-from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner import spec
 
 CLUSTER = make_cluster(fleet(nodes=16))

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import schemas
 from sandbox.paths import HOME
 from tests.support import completed, need
-from trainium_cdk.outputs.eks import JOB_USER
+from trainium_cdk.description.outputs.eks import JOB_USER
 
 EXAMPLE = HOME / "examples/kubernetes/own-folder.yaml"
 FILES = {"trn/jobs/a/log": JOB_USER, "my data/.x": 0, "-x": 0, ".hidden": 7}

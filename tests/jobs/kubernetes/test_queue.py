@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import look, queue
-from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.queue import Waits
+from trainium_cdk.client.jobs.kubernetes import look, queue
+from trainium_cdk.client.jobs.kubernetes.api import Api
+from trainium_cdk.client.jobs.kubernetes.queue import Waits
 
 DEVICE = "aws.amazon.com/neuron"
 SET = "couldn't assign flavors to pod set train: "

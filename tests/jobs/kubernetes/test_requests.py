@@ -14,14 +14,15 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import make_cluster
 from trainium_cdk import settings
-from trainium_cdk.eks import manifests
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.scaler.labels import LEAVING
-from trainium_cdk.jobs import JobError, kubernetes
-from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, nodes, reader
-from trainium_cdk.jobs.kubernetes.api import _PATHS, _read, _without
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
-from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.cdk.eks import manifests
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks.scaler.labels import LEAVING
+from trainium_cdk.client.jobs import kubernetes
+from trainium_cdk.client.jobs.kubernetes import ApiError, inside, logs, nodes, reader
+from trainium_cdk.client.jobs.kubernetes.api import _PATHS, _read, _without
+from trainium_cdk.client.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
+from trainium_cdk.description.outputs import GROUP_LABEL
+from trainium_cdk.jobs import JobError
 
 
 class Api:

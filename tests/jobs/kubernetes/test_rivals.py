@@ -12,11 +12,11 @@ from sandbox.kubernetes.api import path_of
 from tests.eks.scenes import next_second
 from tests.jobs.kubernetes.conftest import NODES, Running, script
 from tests.support import until
-from trainium_cdk.cli import follow
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli import follow
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
-from trainium_cdk.jobs.kubernetes.objects import objects
 
 WHY = "set aside, as it can never start: it asks for aws.amazon.com/neuroncore, which its queue does not have."
 

@@ -17,11 +17,11 @@ from sandbox.kubernetes.api import Api, Object, path_of
 from tests.jobs.kubernetes.conftest import Running, apply, script
 from tests.support import completed, swept
 from trainium_cdk import settings
-from trainium_cdk.eks import manifests
-from trainium_cdk.eks.access import EDITORS
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
-from trainium_cdk.jobs.kubernetes.objects import objects
+from trainium_cdk.cdk.eks import manifests
+from trainium_cdk.cdk.eks.access import EDITORS
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 
 pytestmark = pytest.mark.sweep
 

@@ -10,7 +10,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, script, text
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names
 
 VALUE = "value-of-the-parameter"
 

@@ -10,8 +10,8 @@ from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.jobs.test_serve import checkpoint, served, vllm
 from tests.support import until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
 pytestmark = pytest.mark.sweep
 

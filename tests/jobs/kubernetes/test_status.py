@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import pods, status
-from trainium_cdk.jobs.kubernetes.names import (
+from trainium_cdk.client.jobs.kubernetes import pods, status
+from trainium_cdk.client.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
     DESCRIPTION,
@@ -21,8 +21,8 @@ from trainium_cdk.jobs.kubernetes.names import (
     TASK_LABEL,
     TRAIN,
 )
-from trainium_cdk.jobs.kubernetes.queue import Waits, reasons
-from trainium_cdk.jobs.status import Stage
+from trainium_cdk.client.jobs.kubernetes.queue import Waits, reasons
+from trainium_cdk.client.jobs.status import Stage
 
 
 def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), restarts: int = 0) -> status.JobObjects:

@@ -18,13 +18,13 @@ from tests.jobs.kubernetes.conftest import EFS, FOLDERS, NAME, Running, access_p
 from tests.jobs.kubernetes.test_inside import SERVER
 from tests.support import completed, until
 from trainium_cdk import outputs, settings
-from trainium_cdk.eks import kueue, manifests, network_policies
-from trainium_cdk.eks.access import groups_of
-from trainium_cdk.eks.boundaries import boundaries
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks.access import groups_of
+from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.installation import Installation
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import JobError, OutputsError
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
-from trainium_cdk.jobs.kubernetes.objects import objects
 
 QUEUES = [{"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 1}}, {"namespace": "vision"}]
 ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}], "queues": QUEUES}})

@@ -14,11 +14,11 @@ from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
 from tests.support import completed, need, need_kubernetes, until
 from trainium_cdk import outputs
-from trainium_cdk.cli.app import app
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, render, status
+from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
-from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.outputs import EksCluster
 
 TORCHX, COMPONENT = ROOT / ".venvs/torchx/bin/torchx", ROOT / "examples/torchx_component.py"
 

@@ -12,8 +12,8 @@ from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.support import until
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, status
 from trainium_cdk.jobs import BertLarge, JobLog, JobStatus, SubmitError, job_log
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -14,7 +14,7 @@ from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import NAME, Running, script
 from tests.support import completed
 from trainium_cdk import outputs, settings
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend
 
 STACK = "TrnEksStack-why"
 

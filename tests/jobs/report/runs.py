@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.report import Run
-from trainium_cdk.jobs.report.cost import price
-from trainium_cdk.jobs.report.run import described
-from trainium_cdk.jobs.status import JobStatus, Stage
+from trainium_cdk.client.jobs.report import Run
+from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.report.run import described
+from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.description.catalog import Catalog
 
 CLUSTER = make_cluster()
 TRN2 = make_cluster(

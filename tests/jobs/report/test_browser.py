@@ -9,7 +9,7 @@ import pytest
 from tests.jobs.report import browser
 from tests.jobs.report.runs import run, status, trained
 from tests.jobs.report.test_page import WAITS, page, sweep
-from trainium_cdk.jobs.report import Run
+from trainium_cdk.client.jobs.report import Run
 
 
 @pytest.fixture(params=["one", "several", "waits", "sweep", "large sweep"])

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, status
+from trainium_cdk.client.jobs.report import collect_all, report
+from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.errors import TransportError, UnknownJob
 from trainium_cdk.jobs import LogChunk, Script, SlurmBackend
-from trainium_cdk.jobs.report import collect_all, report
-from trainium_cdk.jobs.status import Stage
 
 TRAINS = b"""#!/bin/bash
 for i in 1 2 3; do

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
+from trainium_cdk.client.jobs.report.curve import POINTS, Curve, Curves
 from trainium_cdk.runner.readers.records import Step
 
 

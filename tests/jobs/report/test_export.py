@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.jobs.report.runs import CLUSTER, status
-from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import report
+from trainium_cdk.client.cli import app as cli
+from trainium_cdk.client.cli import report
+from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import Backend
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
 LOG = b"".join(
     b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : %.1f learning_rate : 1.00e-04 throughput : 90.50 \n"

@@ -10,11 +10,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, fine_tuned, run, status, trained
-from trainium_cdk.jobs.report import Run, report
-from trainium_cdk.jobs.report.cost import price
-from trainium_cdk.jobs.report.page import figures
-from trainium_cdk.jobs.report.run import described
-from trainium_cdk.jobs.status import Stage
+from trainium_cdk.client.jobs.report import Run, report
+from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.report.page import figures
+from trainium_cdk.client.jobs.report.run import described
+from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.runner.records import TimedFinding
 
 WAITS = (Stage("prepare", "1", "RUNNING", "", "n-1", None, BEGAN), Stage("train", "2", "PENDING", "waits for nodes"))

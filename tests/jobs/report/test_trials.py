@@ -6,8 +6,8 @@ import pytest
 
 from tests.jobs.log_lines import usual
 from tests.jobs.report.runs import BEGAN, run, status
-from trainium_cdk.jobs.report import Run
-from trainium_cdk.jobs.status import Stage
+from trainium_cdk.client.jobs.report import Run
+from trainium_cdk.client.jobs.status import Stage
 
 
 def made() -> Run:

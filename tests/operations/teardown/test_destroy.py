@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from tests import command
-from trainium_cdk.catalog import Catalog
-from trainium_cdk.cli.destroy import Busy, confirm
+from trainium_cdk.client.cli.destroy import Busy, confirm
+from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.client.operations.teardown import destroy, survey
+from trainium_cdk.client.operations.teardown.jobs import end
+from trainium_cdk.client.operations.teardown.occupants import Occupant
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs.contract import CONTRACT, CONTRACT_KEY
 from trainium_cdk.errors import JobError, TransportError, TrnError
-from trainium_cdk.jobs.status import JobStatus, Stage
-from trainium_cdk.operations.teardown import destroy, survey
-from trainium_cdk.operations.teardown.jobs import end
-from trainium_cdk.operations.teardown.occupants import Occupant
-from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY
 
 STACK = "TeardownTest"
 OURS = {CONTRACT_KEY: {"Value": CONTRACT}}

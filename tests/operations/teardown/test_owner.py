@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainium_cdk.operations.teardown import Owner
+from trainium_cdk.client.operations.teardown import Owner
 
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/Trn/1"
 SLURM = Owner(

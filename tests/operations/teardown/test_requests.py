@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk.cli.destroy import plan
+from trainium_cdk.client.cli.destroy import plan
+from trainium_cdk.client.operations.teardown import Owner, Survey, destroy, survey
+from trainium_cdk.client.operations.teardown.survey import KeptResource
+from trainium_cdk.client.operations.teardown.sweep import Leftover, delete, find
+from trainium_cdk.description.outputs.contract import CONTRACT_KEY
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.teardown import Owner, Survey, destroy, survey
-from trainium_cdk.operations.teardown.survey import KeptResource
-from trainium_cdk.operations.teardown.sweep import Leftover, delete, find
-from trainium_cdk.outputs.contract import CONTRACT_KEY
 
 Data = dict[str, Any]
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/S/1"

@@ -17,9 +17,9 @@ from botocore.stub import Stubber
 from sandbox import LocalAws
 from tests import command
 from tests.support import table
-from trainium_cdk.cli.diff import _staying
+from trainium_cdk.client.cli.diff import _staying
+from trainium_cdk.client.operations.updates.live import assemble, deployed
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.updates.live import assemble, deployed
 
 APP = """
 import os

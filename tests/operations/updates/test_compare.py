@@ -17,10 +17,10 @@ from tests.stacks import synthesis
 from tests.stacks.synthesis import Stacks
 from tests.support import ROOT, need
 from trainium_cdk import settings
-from trainium_cdk.catalog.updates import updates
+from trainium_cdk.client.operations.updates import Change, Spec, compare, dangerous
+from trainium_cdk.client.operations.updates.spec import VERSION, command, find, installed, variables
+from trainium_cdk.description.catalog.updates import updates
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
-from trainium_cdk.operations.updates.spec import VERSION, command, find, installed, variables
 
 Data = dict[str, Any]
 METRICS = ("loses", "Observability/Metrics", "LogGroupName")

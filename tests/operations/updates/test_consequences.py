@@ -14,11 +14,11 @@ import yaml
 from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.hooks import HierarchicalEmitter
 
+from trainium_cdk.client.operations.updates import Spec, compare
+from trainium_cdk.client.operations.updates.leaves import marked, references
+from trainium_cdk.client.operations.updates.live import Assembled, _pick, _reason, assemble, deployed
+from trainium_cdk.client.operations.updates.pcluster import changes
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.updates import Spec, compare
-from trainium_cdk.operations.updates.leaves import marked, references
-from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, assemble, deployed
-from trainium_cdk.operations.updates.pcluster import changes
 
 Data = dict[str, Any]
 

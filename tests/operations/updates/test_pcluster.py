@@ -18,8 +18,8 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, Valid
 from tests.pcluster.examples import change, ids_for, stringified
 from tests.support import completed, need_pcluster
 from trainium_cdk import settings
-from trainium_cdk.cluster_configuration.config import Config, render
-from trainium_cdk.operations.updates.pcluster import changes, policy
+from trainium_cdk.client.operations.updates.pcluster import changes, policy
+from trainium_cdk.description.cluster_configuration.config import Config, render
 
 HERE = Path(__file__).parent
 EDITS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "edits.yaml").read_text("utf-8"))
@@ -103,7 +103,7 @@ def test_every_path_has_parallelclusters_policy() -> None:
     theirs: dict[str, Any] = json.loads(done.stdout)
     assert len(theirs) > 300
     assert {path: policy(path) for path in theirs} == {path: rule for path, (rule, _) in theirs.items()}
-    from trainium_cdk.catalog.updates import updates
+    from trainium_cdk.description.catalog.updates import updates
 
     keys = {path: key for path, (_, key) in theirs.items() if key}
     assert updates().parallelcluster.keys == keys

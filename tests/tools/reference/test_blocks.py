@@ -26,9 +26,10 @@ from sandbox.paths import HOME as ROOT
 from tests import command
 from tests.sandbox import on_aws
 from tests.support import completed
-from trainium_cdk import checks, settings
-from trainium_cdk.cli.app import app
-from trainium_cdk.cli.job_file import json_schema
+from trainium_cdk import settings
+from trainium_cdk.client.cli.app import app
+from trainium_cdk.client.cli.job_file import json_schema
+from trainium_cdk.description import checks
 
 PAGES = [
     ROOT / "README.md",

@@ -15,8 +15,9 @@ from sandbox.paths import HOME as ROOT
 from tests.checks import tables
 from tests.jobs.conftest import make_cluster
 from tests.support import completed
-from trainium_cdk import checks, settings
-from trainium_cdk.catalog.known_errors import KnownError
+from trainium_cdk import settings
+from trainium_cdk.description import checks
+from trainium_cdk.description.catalog.known_errors import KnownError
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
@@ -41,7 +42,7 @@ def test_a_kind_of_a_package(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
     submit = ["submit", "hello", "--greeting", "hey", "--nodes", "2", "--cluster", "cluster.json", "--dry-run"]
     done = completed(
-        [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *submit],
+        [sys.executable, "-c", "from trainium_cdk.client.cli.__main__ import main; main()", *submit],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
@@ -62,7 +63,7 @@ def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_known_error() -> None:
     """At the end of the table, it is found in its own line."""
-    table = (ROOT / "constructs/trainium_cdk/catalog/data/known_errors.yaml").read_text("utf-8")
+    table = (ROOT / "constructs/trainium_cdk/description/catalog/data/known_errors.yaml").read_text("utf-8")
     errors = [KnownError(**entry) for entry in yaml.safe_load(table + section("A known error")["text"])["errors"]]
     [line] = errors[-1].samples
     assert next(error for error in errors if error.is_in(line)) is errors[-1]

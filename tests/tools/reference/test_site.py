@@ -21,7 +21,7 @@ from tests.support import completed, need
 from tools import figures
 from tools.reference import environment, errors, home
 from tools.reference.__main__ import write
-from trainium_cdk.cli.app import _HIDDEN, COMMANDS
+from trainium_cdk.client.cli.app import _HIDDEN, COMMANDS
 
 HERE = Path(__file__).parent
 CONFIG = """

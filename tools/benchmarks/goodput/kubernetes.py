@@ -17,10 +17,10 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import NODES, Running, serving
 from tools.benchmarks.goodput.figure import Fault
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
+from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.runner.spec import HealthRules
 
 

@@ -1,0 +1,1 @@
+"""The constructs, and what only they need. They start the AWS CDK, which starts Node."""

@@ -1,0 +1,102 @@
+"""Security groups that allow only the given traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+
+from aws_cdk import CfnResource
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from trainium_cdk.cdk.helpers.paths import below_stack, name_by
+
+Egress = ec2.CfnSecurityGroup.EgressProperty
+NO_EGRESS = Egress(
+    ip_protocol="icmp", from_port=252, to_port=86, cidr_ip="255.255.255.255/32", description="No traffic"
+)
+"""Matches no traffic. A group without an egress rule would allow all egress."""
+
+
+def https_out(description: str) -> tuple[Egress]:
+    """Only HTTPS, to every address."""
+    return (Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description=description),)
+
+
+class ClosedGroup(Construct):
+    """A security group whose rules for other groups are separate resources, so that two groups may refer to each other.
+
+    The CDK's own group removes its placeholder rule as soon as it has such a rule, and then depends on CloudFormation to remove
+    EC2's allow-all rule. This one always has explicit rules.
+
+    Args:
+        egress: Allowed egress to addresses. Default: none.
+        ingress: Allowed ingress from addresses. Default: none.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        vpc_id: str,
+        description: str,
+        ingress: Sequence[ec2.CfnSecurityGroup.IngressProperty] = (),
+        egress: Sequence[Egress] = (NO_EGRESS,),
+    ) -> None:
+        super().__init__(scope, id)
+        self.resource = ec2.CfnSecurityGroup(
+            self,
+            "Resource",
+            vpc_id=vpc_id,
+            group_description=description,
+            security_group_ingress=list(ingress) or None,
+            security_group_egress=list(egress),
+        )
+        self.group = ec2.SecurityGroup.from_security_group_id(
+            self, "Group", self.resource.attr_group_id, allow_all_outbound=False
+        )
+        """The group, for any construct of the CDK: rules added to it are resources below this construct."""
+
+
+def allow_among(group: ec2.ISecurityGroup, port: ec2.Port, description: str) -> None:
+    """Let members connect to each other: a rule in each direction."""
+    with own_ids(group, group):
+        group.connections.allow_internally(port, description)
+
+
+def allow_from(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    """Let the other connect to one's own. The rules are in one's own stack."""
+    _allow("allow_from", own, other, port, description)
+
+
+def allow_to(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    """Let one's own connect to the other. The rules are in one's own stack."""
+    _allow("allow_to", own, other, port, description)
+
+
+def _allow(method: str, own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    ours, theirs = own.connections, other.connections
+    for group, peer in product(ours.security_groups, theirs.security_groups):
+        with own_ids(group, peer):
+            getattr(group.connections, method)(peer, port, description)
+    getattr(ours, method)(other, port, description)  # addresses, and groups that are added later
+
+
+@contextmanager
+def own_ids(group: ec2.ISecurityGroup, peer: ec2.ISecurityGroup) -> Iterator[None]:
+    """Give the rules that are made meanwhile logical ids of ours. The CDK's have the whole path of the other group: a stack that moves
+    below a stage would create its rules again, which EC2 refuses."""
+    known = {*_rules(group), *_rules(peer)}
+    yield
+    for scope, other in ((group, peer), (peer, group)):
+        for path, rule in _rules(scope).items():
+            if path not in known:
+                known.add(path)
+                name_by(rule, below_stack(scope), rule.node.id.replace(other.unique_id, below_stack(other)))
+
+
+def _rules(group: ec2.ISecurityGroup) -> dict[str, CfnResource]:
+    kinds = (ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress)
+    return {child.node.path: child for child in group.node.children if isinstance(child, kinds)}

@@ -1,0 +1,73 @@
+"""The rules of `trn check` for the settings of a `TrnPcluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jsii
+from aws_cdk import Names, Stack
+from constructs import Construct, IValidation
+
+from trainium_cdk.cdk.helpers.tags import InheritedTags
+from trainium_cdk.description.checks import (
+    capacity,
+    exposure,
+    network,
+    nodes,
+    overrides,
+    pcluster,
+    pcluster_capacity,
+    shared_storage,
+    zones,
+)
+from trainium_cdk.description.checks.storage import local_storage_over_shared, shared_mount_directory
+from trainium_cdk.description.settings import Environment, Problem
+
+RULES = (
+    *capacity.RULES,
+    *pcluster.RULES,
+    *pcluster_capacity.RULES,
+    *overrides.RULES,
+    *shared_storage.RULES,
+    *nodes.RULES,
+    exposure.wide_node_policies,
+    network.open_ssh,
+    local_storage_over_shared,
+    shared_mount_directory,
+    zones.type_not_in_region,
+)
+
+
+def default_name(construct: Construct) -> str:
+    """Derive the name from the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
+    name = Names.unique_resource_name(construct, max_length=40, separator="-")
+    return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
+
+
+@jsii.implements(IValidation)
+class TagsFit:
+    """Fails the synthesis if the cluster's tags and its stack's, which ParallelCluster's function adds, are too many. Tags of
+    `cdk deploy --tags` are not known here."""
+
+    def __init__(self, construct: Construct, environment: Environment, own: InheritedTags):
+        self._construct, self._own = construct, own
+        self._most = environment.catalog.parallelcluster.limits.tags
+
+    def validate(self) -> list[str]:
+        stack = Stack.of(self._construct)
+        count = len({*self._own.values, *stack.tags.tag_values()})
+        if count <= self._most:
+            return []
+        return [
+            f"the stack {stack.stack_name} and its cluster have {count} tags; a cluster can have at most {self._most}. Fix: remove some."
+        ]
+
+
+def stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[Problem]:
+    if environment.cluster_name == stack_name:
+        yield Problem(
+            ("pcluster", "cluster_name"),
+            stack_name,
+            "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
+            f"write another name, for example {stack_name}-slurm",
+        )

@@ -1,0 +1,1 @@
+"""The command `trn`, and jobs: describe, submit, follow. No AWS CDK."""

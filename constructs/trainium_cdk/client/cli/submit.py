@@ -1,0 +1,492 @@
+"""`trn submit`: a kind of job, or a user's script. The options are the fields of the kinds."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from trainium_cdk.client.cli.job_file import write as write_job
+from trainium_cdk.client.cli.kinds import check_known, parsed, split
+from trainium_cdk.client.cli.kinds import kinds as list_kinds
+from trainium_cdk.client.cli.named import is_full_id, resolve_id
+from trainium_cdk.client.cli.options import (
+    CLUSTER_OPTIONS,
+    Json,
+    Target,
+    at,
+    backend,
+    catalog_of,
+    described,
+    help_of,
+    on_cluster,
+    parts_of,
+    planned,
+    user,
+)
+from trainium_cdk.client.cli.output import (
+    echo,
+    echo_json,
+    log,
+    one_line,
+    output_filter,
+    status_when_interrupted,
+    write_bytes,
+)
+from trainium_cdk.client.jobs.quote import printed
+from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.text import counted
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from trainium_cdk.client.jobs.backend import Backend
+    from trainium_cdk.client.jobs.models import Job, Plan
+    from trainium_cdk.description.settings import Environment
+
+_Of = typer.Option
+_GIVEN_OTHERWISE = frozenset(
+    {
+        "kind",
+        "nodes",
+        "env",
+        "filename",
+        "content",
+        "args",
+        "command",
+        "inside",
+        "tree",
+        "user",
+        "workdir",
+        "requirements",
+        "sweep",
+    }
+)
+"""Fields without a generated option: they are arguments, or options defined below."""
+
+
+_OF_SCRIPTS = frozenset({"args", "workdir", "requirements", "sweep", "yes"})
+"""Parameters that only a script has."""
+_LIMITS = frozenset({"--dry-run", "--max-usd", "--time-limit"})
+"""Options without which a job costs more."""
+_WHERE = frozenset(CLUSTER_OPTIONS) - {"_env"}
+"""Options that say where. One file says it, or `trn use`: the short help has no other."""
+SCRIPT = "script"
+_COMMAND = "trn.command"
+"""Name of the flag for a command after `--`, in place of a job."""
+_OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
+
+`trn submit script --help` has more about the options that all kinds have."""
+
+
+def command_of(words: Sequence[str]) -> Callable[..., None]:
+    """The command for a command line: of the kind that it names, else of a script. With --list, the list of the kinds."""
+    from trainium_cdk.client.jobs.kinds import kinds
+
+    own, _ = split(words)
+    if "--list" in own:
+        return list_kinds
+    return of_kind(next((word for word in own if word in kinds()), ""))
+
+
+def check_kind(ctx: Any, command: Any, words: Sequence[str]) -> None:
+    """Judge the kind before its options, as it decides which there are. Raises JobError: there is neither a kind nor a file of that name."""
+    own, behind = split(words)
+    found = parsed(command, own)
+    named = next(
+        (word for word in (found.get("job"), *(found.get("args") or ())) if word and not word.startswith("-")), None
+    )
+    ctx.meta[_COMMAND] = named is None and bool(behind[1:])
+    if named and named != SCRIPT and not found.get("workdir"):
+        check_known(named)
+
+
+def of_kind(name: str) -> Callable[..., None]:
+    """`submit` with the options of a kind, its own first. Options that all kinds have are described by one sentence, but for `script`."""
+    from trainium_cdk.client.jobs.kinds import kinds
+
+    kind = kinds()[name or SCRIPT]
+    signature = inspect.signature(submit, eval_str=True)
+    fixed = {n: p for n, p in signature.parameters.items() if n != "fields"}
+    fields = {n: _option(kind, n) for n in kind.model_fields if n not in _GIVEN_OTHERWISE}
+    own = {n for n in fields if name != SCRIPT and is_own(kind, n)}
+    shared = {n: p for n, p in fixed.items() if name in ("", SCRIPT) or n not in _OF_SCRIPTS} | fields
+
+    def run(**values: Any) -> None:
+        submit(**{n: values.pop(n, None) for n in fixed}, fields=values)
+
+    def place(n: str) -> int:
+        return 0 if n in own else 3 if n in CLUSTER_OPTIONS else 2 if n in fields else 1
+
+    parameters = [shared[n] if n in own or name == SCRIPT else _in_brief(shared[n]) for n in sorted(shared, key=place)]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = f"Submit {name}: {kind.TITLE}.\n\n{_OF_KIND}" if name else submit.__doc__
+    return run
+
+
+def is_own(kind: type[Job], name: str) -> bool:
+    """Return whether scripts lack this field, or have it with another meaning."""
+    from trainium_cdk.client.jobs.kinds.script import Script
+
+    return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
+
+
+def _option(kind: type[Job], name: str) -> inspect.Parameter:
+    """The option of a field."""
+    field, dashed = kind.model_fields[name], name.replace("_", "-")
+    value: Any = _type(field)
+    flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
+    if any(get_origin(part) is tuple for part in parts_of(field.annotation)):
+        value = list[str]
+    annotation = Annotated[value | None, _Of(flags, help=help_of(kind, name))]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter that is described by the first sentence of its help."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    value, described = get_args(parameter.annotation)
+    short = copy(described)
+    short.help, short.show_envvar = re.split(r"(?<=\.) ", described.help)[0], False
+    short.hidden = short.hidden or parameter.name in _WHERE
+    return parameter.replace(annotation=Annotated[value, short])
+
+
+def _type(field: FieldInfo) -> type:
+    parts = [_type_of_values(part) for part in parts_of(field.annotation)]
+    return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
+
+
+def _type_of_values(part: Any) -> Any:
+    """The type of a Literal's values, if it is one type: a field that allows 1 or 2 does not take the text '1'."""
+    types = {type(value) for value in get_args(part)} if get_origin(part) is Literal else set()
+    return types.pop() if len(types) == 1 else part
+
+
+@on_cluster()
+def submit(
+    ctx: typer.Context,
+    on: Target,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB", help="A kind of job, your own script file, or a job file: job.yaml.", show_default=False
+        ),
+    ] = None,
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGS",
+            help="Arguments of your script. Put -- before them: everything after it goes to the script, also words that look like options.",
+        ),
+    ] = None,
+    *,
+    nodes: Annotated[int, _Of("--nodes", "-N", help="Compute nodes.")] = 1,
+    env: Annotated[
+        list[str] | None,
+        _Of(
+            "--env",
+            metavar="NAME[=VALUE]",
+            help="Variable of the job. NAME alone takes its value from your shell.",
+        ),
+    ] = None,
+    env_file: Annotated[
+        list[Path] | None,
+        _Of(
+            "--env-file",
+            metavar="FILE",
+            help="File of variables, such as .env. Its lines are NAME=VALUE. The file itself is not sent, and --env wins over it.",
+        ),
+    ] = None,
+    workdir: Annotated[
+        Path | None,
+        _Of(
+            metavar="DIR",
+            help="Folder of your code. The script runs in it. What its .gitignore and .trnignore name stays here. It is sent once, later "
+            "only what has changed.",
+        ),
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        _Of(
+            metavar="FILE",
+            help="Packages of your script. FILE is a requirements file, a pyproject.toml or a uv.lock. They are installed once, on top of "
+            "the cluster's packages or the image, and shared by all jobs with the same ones.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        _Of(
+            metavar="NAME=VALUES",
+            help="Values to try: lr=1e-4,3e-4. Each is a member of an array, with --lr=1e-4 and TRN_SWEEP_LR; {lr} in ARGS is replaced instead. "
+            "Repeat the option for all combinations, or give a file with a row for each member: values.csv.",
+        ),
+    ] = None,
+    follow: Annotated[
+        bool,
+        _Of(
+            "--follow",
+            "-f",
+            help="Then print the log until the job has ended, as `trn logs -f`. Ctrl-C does not end the job.",
+        ),
+    ] = False,
+    token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
+    dry_run: Annotated[
+        bool,
+        _Of(
+            "--dry-run",
+            help="Print what would be sent, and what it needs and costs. Nothing is sent. With an environment file, AWS is not asked, and the "
+            "stack may be not deployed yet: its bucket and head node are then written as not-deployed.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, _Of("--yes", "-y", help=f"Accept limits after --. They are {', '.join(sorted(_LIMITS))}.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        _Of(
+            metavar="FILE",
+            help="Write the job to a file, such as job.yaml, and submit nothing: `trn submit FILE` does.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    fields: dict[str, Any],
+) -> None:
+    """Submit a script, or a kind of job, and print the job's id.
+
+    `trn submit --list` lists the kinds, `trn submit KIND --help` has a kind's options, `trn submit script --help` more about these.
+    """
+    from trainium_cdk.client.jobs.connection import render
+    from trainium_cdk.client.jobs.job_spec import new_token
+    from trainium_cdk.client.jobs.own_packages import offer
+
+    given = {name: value for name, value in fields.items() if value is not None}
+    if follow and (as_json or dry_run):
+        raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
+    if job is None:
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")
+    variables = _pairs(env or [], env_file or [])
+    given |= _of_environment(ctx, given)
+    cluster = planned(ctx, on) if dry_run else None
+    jobs = None if cluster or save else backend(on)
+    for name in ("after", "resume_from"):
+        if name in given and not given[name].startswith(("/", "s3://")):  # which are no jobs
+            given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
+    given |= {"nodes": nodes, "env": variables, "user": user(on)}
+    if requirements is not None:
+        given["requirements"] = requirements
+    if workdir:
+        given["workdir"] = workdir
+    if sweep:
+        given["sweep"] = sweep
+    is_command = bool(ctx.meta.get(_COMMAND))
+    made = of_command((job, *(args or ())), given) if is_command else make(job, tuple(args or ()), given)
+    _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
+    if save:
+        for name in write_job(ctx, save, job, args or (), is_command=is_command):
+            log(f"{save} has no value of {name}, which may be a secret. Before you submit it: export {name}=VALUE")
+        log(f"{save} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', save)}")
+        return
+    if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
+        log(advice)
+    token = new_token() if token is None else token
+    plan = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
+    if dry_run or jobs is None:
+        _dry_run(plan, described(ctx), of_file=cluster is not None, as_json=as_json)
+        return
+    for line in plan.describe():
+        log(line)
+    if workdir:
+        log(f"workdir {made.workdir}")  # type: ignore[attr-defined]
+    with status_when_interrupted(
+        lambda: (
+            f"interrupted: {plan.id} will be submitted completely or not at all (trn status "
+            f"{plan.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
+        )
+    ):
+        log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
+        [sent] = jobs.send(plan)
+        if sent.sent is not None:
+            files, size = sent.sent
+            log(
+                f"sent {counted(files, 'new or changed file')}, {size:,} bytes packed"
+                if files
+                else "the workdir was sent before"
+            )
+        stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
+        if sent.resubmitted:
+            log(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
+        log(("already submitted" if sent.existing else "submitted") + f": {stages}")
+        if sent.existing and not sent.resubmitted:
+            _as_it_is(jobs, sent.id)
+        log(f"logs: {plan.directory}/logs; TensorBoard: {plan.directory}/{plan.job.TENSORBOARD}")
+        if plan.job.array:
+            log(
+                f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
+            )
+        elif not follow:
+            log(f"follow it with: trn logs -f {sent.id}{at(on)}")
+    if as_json:
+        batch = plan.batch
+        echo_json(
+            {
+                "id": sent.id,
+                "existing": sent.existing,
+                "stages": sent.stages,
+                "directory": sent.directory,
+                "global_batch_size": batch.global_size if batch else None,
+            }
+        )
+    else:
+        echo(sent.id)
+    if follow:
+        from trainium_cdk.client.cli.follow import logs
+
+        logs(on, sent.id, follow=True)
+
+
+def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
+    """Print the submission to standard output, and the job's needs to standard error. Nothing is sent."""
+    from trainium_cdk.client.jobs.connection import text
+    from trainium_cdk.client.jobs.plan import hour_usd, price
+
+    catalog = catalog_of(environment)
+    if as_json:
+        echo_json(
+            {
+                "id": plan.id,
+                "directory": plan.directory,
+                "stack": plan.cluster.stack,
+                "region": plan.cluster.region,
+                "environment": environment.source.file if environment and of_file else None,
+                "queue": plan.fleet.queue,
+                "instance_type": plan.fleet.instance_type,
+                "nodes": plan.job.nodes,
+                "ranks": plan.started,
+                "global_batch_size": plan.batch.global_size if plan.batch else None,
+                "usd_per_hour": hour_usd(plan, catalog),
+                "price": price(plan, catalog),
+                "plan": plan.describe(),
+                "sent": text(plan),
+            }
+        )
+        return
+    if environment and of_file:
+        log(
+            f"{plan.cluster.stack} in {plan.cluster.region}, as {environment.source.file} describes it: AWS is not asked"
+        )
+    nodes, *notes = plan.describe()
+    log(nodes)
+    log(_processes(plan))
+    if plan.batch is None:
+        log("global batch size: the program decides")
+    for line in (*notes, price(plan, catalog)):
+        log(line)
+    write_bytes(text(plan).encode(), lambda _: None, output_filter())
+
+
+def _processes(plan: Plan) -> str:
+    """Describe the number of processes, and the option that starts one for each NeuronCore."""
+    started, nodes = plan.started, plan.job.nodes  # the job's words are made for it
+    if started > nodes:
+        return f"{counted(started, 'rank')}, {started // nodes} on each node"
+    if started < nodes:
+        return "1 process, on the first node"
+    cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
+    several = plan.fleet.cores > 1 and not plan.job.spmd and getattr(plan.job, "filename", "").endswith(".py")
+    launcher = "jax uses all of them" if plan.framework == "jax" else f"torchrun starts {plan.fleet.cores}"
+    return f"1 process on each node{cores}" + (f"; --launcher {launcher}" if several else "")
+
+
+def _check_arguments(ctx: typer.Context, args: Sequence[str], content: bytes, *, yes: bool) -> None:
+    """Name options of this command among a script's arguments.
+
+    Raises:
+        JobError: one limits what the job costs, the script's text does not name it, and there is no --yes.
+    """
+    own = {option for parameter in ctx.command.params for option in parameter.opts if option.startswith("--")}
+    for option in dict.fromkeys(word.partition("=")[0] for word in args):
+        name = option.removeprefix("--")
+        if option not in own or name.encode() in content or name.replace("-", "_").encode() in content:
+            continue
+        if option in _LIMITS and not yes:
+            raise JobError(
+                f"{option} is after --, so your script gets it, and trn does not. Write it before --, or give --yes "
+                "if it is an option of your script"
+            )
+        log(f"{option} is after --, so your script gets it, and trn does not")
+
+
+def _full_id(name: str, given: str) -> str:
+    """The id of a job, if it is given in full. Raises JobError: it is not, and no cluster is asked for the rest."""
+    if is_full_id(given.partition("/")[0]):
+        return given
+    raise JobError(
+        f"{name} is {given[:80]!r}, and no cluster is asked for the rest of it. Give the job's whole id, as `trn list` prints it"
+    )
+
+
+def _as_it_is(jobs: Backend, id: str) -> None:
+    """The state of a job that was submitted before: it may have ended long ago."""
+    with contextlib.suppress(TrnError):  # it is submitted, whatever this request's outcome
+        status = jobs.status(id)
+        log(one_line(status))
+        if status.done and not status.ok:
+            log("it does not run again with this token: to run it again, submit it with another one")
+
+
+def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
+    """The job of a command line.
+
+    Raises:
+        JobError: the kind or script does not exist, or does not have an option.
+    """
+    from trainium_cdk.client.jobs.kinds import by_name
+    from trainium_cdk.client.jobs.kinds.script import Script
+
+    if kind := by_name(job):
+        return kind(**fields)
+    if "workdir" in fields:
+        return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)
+    check_known(job)
+    return Script.from_file(job, args=args, **fields)
+
+
+def of_command(words: Sequence[str], fields: dict[str, Any]) -> Job:
+    """The job of a command. Raises JobError: see `Script.from_command`."""
+    from trainium_cdk.client.jobs.kinds.script import Script
+
+    return Script.from_command(words, fields.pop("workdir", None), **fields)
+
+
+def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a preset that the environment file adds or changes; those that are given win."""
+    preset = given.get("preset")
+    environment = described(ctx) if preset else None
+    if environment is None or preset not in environment.overrides.torchtitan:
+        return {}
+    return {**environment.catalog.torchtitan[preset].options, **given}
+
+
+def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
+    """The variables of files, and single ones, which win."""
+    from trainium_cdk.client.cli.env_file import read
+
+    pairs = {name: value for file in files for name, value in read(file).items()}
+    for number, text in enumerate(texts, 1):
+        name, equals, value = text.partition("=")
+        if not equals and name not in os.environ:
+            raise JobError(
+                f"--env number {number} is a name without a value, and your shell does not set it. Write NAME=VALUE, or set it"
+            )
+        pairs[name] = value if equals else os.environ[name]
+    return pairs

@@ -1,0 +1,92 @@
+"""Connecting to a deployed stack, to run jobs on it; and what a job is on a cluster, without a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.client.jobs.backend import Backend
+from trainium_cdk.description import engines, outputs
+
+if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.models import AnyJob, Plan
+
+DEFAULT_STACK = engines.DEFAULT
+
+
+def connect(
+    stack: str = DEFAULT_STACK,
+    region: str | None = None,
+    *,
+    local: bool | None = None,
+    cluster: outputs.Cluster | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Backend:
+    """The backend for jobs on a deployed stack, whichever scheduler it has.
+
+    Args:
+        stack: its name in CloudFormation.
+        region: default: boto3's default region.
+        local: run commands on this machine, which is the head node, instead of through SSM. Default: detected. Slurm only.
+        cluster: its description, if already known; then the stack's outputs are not read.
+        say: called with a line of text when AWS does not respond for a while. Slurm only.
+
+    Raises:
+        trainium_cdk.errors.OutputsError: the stack cannot be read.
+        TransportError: no region, or no credentials.
+        TrnError: `local` is True for a stack without a head node.
+    """
+    found = cluster or outputs.read(stack, region)
+    return _CONNECT[found.engine](found, local, say)
+
+
+def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
+    """Return the plan that `Backend.submit` would send to a cluster. The cluster is not asked, and need not be deployed.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is not valid.
+    """
+    plan: Plan = _functions(cluster).render(job, cluster, token)
+    return plan
+
+
+def text(plan: Plan) -> str:
+    """Return a rendered job as text for people, without the values of its variables."""
+    return str(_functions(plan.cluster).text(plan))
+
+
+def _functions(cluster: outputs.Cluster) -> ModuleType:
+    """The module of an engine's `render` and `text`."""
+    if cluster.containers:
+        from trainium_cdk.client.jobs.kubernetes import objects
+
+        return objects
+    from trainium_cdk.client.jobs.slurm import submission
+
+    return submission
+
+
+_Say = Callable[[str], None] | None
+
+
+def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
+    from trainium_cdk.client.jobs.slurm.backend import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
+    from trainium_cdk.client.jobs.kubernetes.backend import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
+    from trainium_cdk.client.jobs.slurm.pcs import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
+"""Each loads only what its own engine needs."""

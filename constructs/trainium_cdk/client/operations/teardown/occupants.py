@@ -1,0 +1,82 @@
+"""Whose work runs or waits on a cluster, as it ends with the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from trainium_cdk.client.jobs.report.text import duration
+from trainium_cdk.text import join_words
+
+if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.backend import Backend
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A job of anyone.
+
+    Attributes:
+        owner: `user alice`, `team speech`, or the client that made it where its user is not known.
+        seconds: for which it has run; None if it waits, or that is not known.
+        own: whether it is a job of the caller.
+    """
+
+    name: str
+    owner: str
+    state: str
+    seconds: float | None
+    own: bool
+
+
+def occupants(
+    backend: Backend, me: str, team: str = "", now: float | None = None, *, waits: bool = False
+) -> list[Occupant]:
+    """The jobs that end with the cluster: jobs of `trn` that run or wait, and what other clients run or queue there.
+
+    Args:
+        me: the caller's user name, as `trn submit` records it.
+        team: whose namespace it is.
+        waits: whether the deletion waits for the jobs of `trn`, so that they do not end with it.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    now = time.time() if now is None else now
+    active = () if waits else backend.active()
+    join_words = backend.list(1000) if active else ()
+    # users may give their jobs the same id; of the caller's own, `active` has another name of the user
+    told = {(job.id, job.user): job for job in join_words}
+    own = {job.id: job for job in reversed(join_words)}
+    found = []
+
+    def add(name: str, user: str, client: str, state: str, started: int | None) -> None:
+        who = f"user {user}" if user else f"unknown user of {client}"
+        owner = f"team {team}, {who}" if team else who
+        seconds = max(0.0, now - started) if started and state != "PENDING" else None
+        found.append(Occupant(name, owner, state, seconds, own=bool(user) and user == me))
+
+    for one in active:
+        job = told.get((one.id, one.user)) or own.get(one.id, one)
+        add(job.id, job.user, "trn", job.state, job.current.started)
+    for other in backend.others():
+        add(other.name, other.user, other.kind, other.state, other.started)
+    return found
+
+
+def lines(occupants: Iterable[Occupant]) -> Iterator[str]:
+    """Describe lost jobs by owner, as lines of text: own jobs, then each other owner's. No line if there are no jobs."""
+    for own, name in ((True, "yours"), (False, "of others")):
+        mine = sorted((one for one in occupants if one.own is own), key=lambda one: one.owner)
+        for owner, group in groupby(mine, key=lambda one: one.owner):
+            jobs = list(group)
+            waiting = sum(one.state == "PENDING" for one in jobs)
+            counts = [f"{n} {what}" for n, what in ((len(jobs) - waiting, "running"), (waiting, "waiting")) if n]
+            longest = max(
+                (one for one in jobs if one.seconds is not None), key=lambda one: one.seconds or 0, default=None
+            )
+            since = f"; longest: {longest.name}, for {duration(longest.seconds)}" if longest else ""
+            yield f"   ends with it, {name} ({owner}): {join_words(counts)}{since}"

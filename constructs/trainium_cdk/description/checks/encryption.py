@@ -1,0 +1,58 @@
+"""The encryption key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainium_cdk.description.checks.rule import Rules, error, info, warning
+from trainium_cdk.description.settings import Environment, Problem
+from trainium_cdk.description.settings.environment import KEY_ARN
+from trainium_cdk.description.settings.pcluster import PROVIDER_POLICIES
+from trainium_cdk.description.settings.types import is_placeholder
+
+RULES = Rules()
+
+
+@RULES.add
+def root_volume_key(env: Environment) -> Iterator[Problem]:
+    if env.encryption != "aws-managed":
+        yield info(
+            ("encryption",),
+            "the root volumes of nodes, with /home on the head node, are encrypted with the account's default key of EBS: ParallelCluster has no "
+            "setting for it",
+            "if they need your key, make it the account's default key of EBS: the cluster may use it. `trn check` then asks for the rest",
+            engine="slurm",
+        )
+
+
+@RULES.refuse("KMS guide, multi-region-keys-overview: a key is used in its region")
+def volume_key_of_another_region(env: Environment) -> Iterator[Problem]:
+    for i, arn in enumerate(env.pcluster.volume_keys):
+        if not is_placeholder(arn) and (region := arn.split(":")[3]) != env.region:
+            text = f"the key is in {region}, but the volumes are in {env.region}"
+            yield error(("pcluster", "volume_keys", i), text, f"give a key in {env.region}")
+    most = PROVIDER_POLICIES - 1
+    if (env.pcluster.volume_keys or env.encryption != "aws-managed") and len(env.pcluster.provider.policies) > most:
+        text = f"with a key of volumes the function's role has room for {most} policies: IAM allows ten on a role where the account's quota was not raised"
+        yield warning(
+            ("pcluster", "provider", "policies"), text, "combine policies, or give provider.role your own role"
+        )
+
+
+@RULES.refuse("KMS guide, multi-region-keys-overview: a key is used in its region")
+def foreign_key(env: Environment) -> Iterator[Problem]:
+    key = KEY_ARN.fullmatch(env.encryption)
+    if key is None:
+        return
+    if key["region"] != env.region:
+        yield error(
+            ("encryption",),
+            f"the key is in {key['region']}, but the environment is in {env.region}: services cannot use a key of another region",
+            f"give a key in {env.region}, or write encryption: customer-key",
+        )
+    if env.account and key["account"] != env.account:
+        yield warning(
+            ("encryption",),
+            f"the key is in account {key['account']}, which must allow its use in {env.account}: this stack cannot change the key's policy",
+            f"give a key of {env.account}, or let the key's policy allow the roles and services of this account",
+        )

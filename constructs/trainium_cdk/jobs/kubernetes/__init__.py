@@ -1,8 +1,0 @@
-"""Jobs on Kubernetes: a JobSet in a queue of Kueue, on the EKS cluster of a stack."""
-
-from trainium_cdk.errors import ApiError
-from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend, connect, kubernetes_api
-from trainium_cdk.jobs.kubernetes.objects import render
-
-__all__ = ["Api", "ApiError", "KubernetesBackend", "connect", "kubernetes_api", "render"]

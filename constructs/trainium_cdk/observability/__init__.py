@@ -1,6 +1,0 @@
-"""Observability of a cluster in CloudWatch: its activity and its cost."""
-
-from trainium_cdk.observability.construct import TrnObservability
-from trainium_cdk.observability.notices import TrnJobNotices
-
-__all__ = ["TrnJobNotices", "TrnObservability"]

@@ -1,7 +1,0 @@
-"""Shared storage: EFS and FSx for Lustre, owned by the stack or existing."""
-
-from trainium_cdk.storage.given import AnyStorage
-from trainium_cdk.storage.options import FileSystemMount
-from trainium_cdk.storage.shared import TrnStorage
-
-__all__ = ["AnyStorage", "FileSystemMount", "TrnStorage"]
