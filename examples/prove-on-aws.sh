@@ -6,7 +6,7 @@
 # USD is the budget, 25 by default. The run ends one hour before its cluster, with all nodes and at list prices, has cost that.
 # JOB is the training, as words of `trn submit`: it saves, and has 300 steps or more. Default: BERT-Large.
 # Variables: REGION (us-east-1), TYPE and NODES (1 x trn1.2xlarge), LIMIT (time limit of each job: 2h), NAME (new in the account).
-# You need `cdk bootstrap` in the region; trn, cdk and aws on your PATH; and GNU timeout (macOS: brew install coreutils).
+# You need `cdk bootstrap aws://ACCOUNT/REGION --app ""`; trn, cdk and aws on your PATH; and GNU timeout (macOS: brew install coreutils).
 #
 # Whatever fails, and after Ctrl-C, the cluster is destroyed. Only a lost machine leaves it. Its job then ends at the job's own
 # limits, and its nodes ten minutes later. What stays costs about 19 USD a day with slurm, 58 with pcs and 10 with eks, at list

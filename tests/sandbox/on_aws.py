@@ -10,6 +10,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from sandbox.local_aws import ACCOUNT
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 
@@ -53,7 +54,7 @@ class Shell:
 
     def fill(self, command: str) -> str:
         """Placeholders, replaced by their values."""
-        command = command.replace("finetune-...", self.job).replace("IMAGE", self.image)
+        command = command.replace("finetune-...", self.job).replace("IMAGE", self.image).replace("ACCOUNT", ACCOUNT)
         return re.sub(r"\bJOB\b", self.job, command)
 
     def split(self, command: str) -> list[str]:

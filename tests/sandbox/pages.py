@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from sandbox.local_aws import ACCOUNT
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 
@@ -112,7 +113,7 @@ def run(found: list[Step], where: Path, sandbox: Path) -> list[str]:
 
 def _answered(line: str) -> str:
     line = re.sub(r"^(trn image build \S+).*", r"IMAGE=$(\1); echo $IMAGE", line)  # a placeholder of the pages
-    line = line.replace("--image IMAGE", "--image $IMAGE")
+    line = line.replace("--image IMAGE", "--image $IMAGE").replace("ACCOUNT", ACCOUNT)
     for command, option in _ANSWERS.items():
         line = line.replace(command, f"{command} {option}")
     if re.match("trn (submit|launch)", line) and "finetune" in line and _STEPS not in line:

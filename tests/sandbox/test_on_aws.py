@@ -85,7 +85,8 @@ def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
 @pytest.mark.sweep
 def test_kubernetes_step_by_step(shell: on_aws.Shell) -> None:
     init, *others = printed()[1]
-    for command in [init, "cdk bootstrap -c env=eks.yaml", "export TRN_ENV=eks.yaml", *others]:
+    bootstrap = 'cdk bootstrap aws://ACCOUNT/ap-southeast-4 --app ""'  # where `trn init` puts it
+    for command in [init, bootstrap, "export TRN_ENV=eks.yaml", *others]:
         if command.startswith("trn image build"):
             shell.image = shell.run(command).strip()
             assert shell.image

@@ -43,7 +43,8 @@ def test_every_command(tmp_path: Path) -> None:
         file.write("jobs: {keep: s3://my-bucket/checkpoints}\n")
     with sandbox_up(directory, "--slurm") as aws:
         aws.client("s3").create_bucket(Bucket="my-bucket")
-        for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
+        first = 'cdk bootstrap aws://ACCOUNT/us-east-2 --app ""', "cdk deploy TrnPclusterStack -c env=environment.yaml"
+        for command in first:
             shell.run(command)
         logs = []
         job = ""

@@ -26,8 +26,8 @@ def deploy(shell: on_aws.Shell, engine: str, name: str) -> str:
     shell.run(f"trn init {file.name} {options} --force")
     described = file.read_text().replace("trn1.2xlarge, max_nodes", "trn1.2xlarge, min_nodes: 1, max_nodes")  # of EKS
     file.write_text(f"{described}\njobs:\n  keep: {KEEP}\n  cache: {CACHE}\n")
-    for command in ("cdk bootstrap", f"cdk deploy {stack}"):
-        shell.run(f"{command} -c env={file.name}")
+    shell.run(f'cdk bootstrap aws://ACCOUNT/{REGIONS[name]} --app ""')
+    shell.run(f"cdk deploy {stack} -c env={file.name}")
     return f"--environment {file.name}"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,7 +19,7 @@ from tests.credentials import User
 from trainium_cdk import settings
 from trainium_cdk.client.cli.diff import servers
 from trainium_cdk.description.checks.live import Aws, CheckReport, CheckTarget, checks_of, examine, policy, regions
-from trainium_cdk.description.checks.live.account import IDENTITY
+from trainium_cdk.description.checks.live.account import IDENTITY, bootstrap_command
 from trainium_cdk.description.checks.live.aws import OPERATIONS
 
 pytestmark = pytest.mark.usefixtures("aws")
@@ -142,7 +144,8 @@ def test_the_account(trn: Trn, aws: LocalAws) -> None:
     assert (
         "are not for the environment's account 444455556666" in wrong(report("account: '444455556666'"))["credentials"]
     )
-    assert "cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
+    printed = trn("", "--qualifier", "other").stdout
+    assert 'cdk bootstrap aws://000000000000/us-east-1 --app "" --qualifier other' in printed
     assert "cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
     anonymous = trn(
         "", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent"
@@ -151,6 +154,18 @@ def test_the_account(trn: Trn, aws: LocalAws) -> None:
     assert "error    credentials = none: Unable to locate credentials" in anonymous.stdout
     closed = trn("", AWS_ENDPOINT_URL="http://127.0.0.1:1")
     assert closed.stdout.count("Could not connect") == 3  # once for each stack
+
+
+def test_a_bootstrap_does_not_start_the_app(aws: LocalAws, tmp_path: Path) -> None:
+    """The printed command beside shorter ones, which do: also with an address, the CDK's command line synthesises the app of the folder."""
+    (tmp_path / "cdk.json").write_text('{"app": "touch started && false"}')
+    printed = shlex.split(bootstrap_command(aws.region, "000000000000"))[1:]
+    ended = []
+    for words in (printed, printed[:2], printed[:1]):
+        code = aws.cdk(*words, cwd=tmp_path, check=False).returncode
+        ended.append((code, (tmp_path / "started").exists()))
+        (tmp_path / "started").unlink(missing_ok=True)
+    assert ended == [(0, False), (1, True), (1, True)]
 
 
 def test_an_existing_stack_needs_no_second_vpc(aws: LocalAws) -> None:

@@ -75,7 +75,7 @@ def commands() -> list[tuple[Block, list[str]]]:
             lexer.whitespace_split = True
             words: list[str] = []
             for word in [*lexer, ";"]:
-                if set(word) <= set(";&|"):
+                if word and set(word) <= set(";&|"):
                     found += [(block, words)] if words else []
                     words = []
                 else:

@@ -35,6 +35,7 @@ _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn check --offline --environment {file}. Use it: trn use {file}
 # The {{paid}}.
+# Once in each region: {bootstrap}
 
 # Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
@@ -139,6 +140,7 @@ def init(
     from trainium_cdk.description.catalog import Catalog
     from trainium_cdk.description.catalog.constants import JAX
     from trainium_cdk.description.catalog.models import TITLES
+    from trainium_cdk.description.checks.live.account import bootstrap_command
 
     file = Path("environment.yaml")
     if named.endswith((".yaml", ".yml")):
@@ -198,7 +200,7 @@ def init(
     if file.resolve().is_relative_to(Path.cwd()):
         for line in write_app(force=force):
             log(line)
-    deploy = f"cdk deploy {chosen.stack}"
+    deploy = f"{bootstrap_command(place)}; cdk deploy {chosen.stack}"
     recommended = known.recommended(instance_type)
     if env.framework == "jax":
         log(f"{JAX}. What a job needs: trn submit train.py --launcher jax --dry-run")
@@ -217,6 +219,7 @@ def _written(
     from trainium_cdk.description import settings
     from trainium_cdk.description.checks.eks_claims import documented
     from trainium_cdk.description.checks.live import CheckTarget
+    from trainium_cdk.description.checks.live.account import bootstrap_command
     from trainium_cdk.description.checks.live.cost import cost, describe_least
 
     # the login node and one of the CPU queue are in it, too
@@ -226,6 +229,7 @@ def _written(
         title=engine.title,
         name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
         region=region,
+        bootstrap=bootstrap_command(region),
         software=_software(known, instance_type, framework),
         instance_type=instance_type,
         nodes=nodes,

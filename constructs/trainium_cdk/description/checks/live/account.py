@@ -27,9 +27,13 @@ def evaluate_identity(target: CheckTarget, identity: dict[str, Any]) -> Found:
     yield target.about("credentials").ok(arn, f"account {account}, region {target.env.region}")
 
 
+def bootstrap_command(region: str, account: str | None = None) -> str:
+    """The command that bootstraps a region. Without `--app ""`, the CDK's command line synthesises the app of the folder first."""
+    return f'cdk bootstrap aws://{account or "ACCOUNT"}/{region} --app ""'
+
+
 def evaluate_bootstrap(target: CheckTarget, version: str | None) -> Found:
-    location = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
-    fix = f"`trn launch` does it; for `cdk deploy`: cdk bootstrap {location}"
+    fix = f"`trn launch` does it; for `cdk deploy`: {bootstrap_command(target.env.region, target.account)}"
     if target.qualifier != CheckTarget.qualifier:
         fix += f" --qualifier {target.qualifier}"
     bootstrap = target.about("CDK bootstrap")
