@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainium_cdk.description.catalog.models import numbers
 from trainium_cdk.description.catalog.pcs import Size
 from trainium_cdk.description.catalog.slurm import check_line, check_together, release_of
-from trainium_cdk.description.checks.cluster_schema import slurm_problem
+from trainium_cdk.description.checks.cluster_configuration import slurm_problem
 from trainium_cdk.description.checks.network import missing_endpoints, missing_s3_endpoint
 from trainium_cdk.description.checks.rule import Rules, error, info, join_words, near
 from trainium_cdk.description.settings import Environment, PcsQueue, PcsResource, Problem
