@@ -14,9 +14,8 @@ from sandbox.pcluster_validator.seed import Seeded, seed
 from tests.checks.live.conftest import ZONE, session
 from tests.pcluster.examples import stringified
 from trainium_cdk import settings
-from trainium_cdk.description.checks.live import Aws, CheckTarget
+from trainium_cdk.description.checks.live import Aws, CheckTarget, run
 from trainium_cdk.description.checks.live.data import CHECKS
-from trainium_cdk.description.checks.live.run import run
 from trainium_cdk.description.cluster_configuration.config import ClusterIds, render
 
 pytestmark = pytest.mark.usefixtures("aws")

@@ -121,7 +121,7 @@ def _official_image(env: Environment) -> str:
         TrnError: the region has none, or the request to AWS failed.
     """
     from trainium_cdk.description.checks.live import Aws, CheckTarget
-    from trainium_cdk.description.checks.live.parallelcluster import fetch_parallelcluster
+    from trainium_cdk.description.checks.live.clusters import fetch_parallelcluster
 
     try:
         images = fetch_parallelcluster(CheckTarget(env, SLURM.name), Aws(env.region))
