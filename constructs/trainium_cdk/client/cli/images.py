@@ -31,7 +31,7 @@ from trainium_cdk.errors import AwsError, TrnError
 from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
-    from trainium_cdk.description.cluster_configuration.image import Bake
+    from trainium_cdk.description.node.image import Bake
     from trainium_cdk.description.settings import Environment
 
 image = typer.Typer(help="Build images of training containers, or of Slurm nodes.", no_args_is_help=True, **SETTINGS)
@@ -93,8 +93,8 @@ def bake(
     For example `trn image bake > image.yaml`, and then the command that is printed.
     """
     from trainium_cdk.description import checks
-    from trainium_cdk.description.cluster_configuration.config import to_yaml
-    from trainium_cdk.description.cluster_configuration.image import bake as render
+    from trainium_cdk.description.cluster_configuration import to_yaml
+    from trainium_cdk.description.node.image import bake as render
     from trainium_cdk.description.outputs import SlurmCluster, read
     from trainium_cdk.description.settings import Environment
 

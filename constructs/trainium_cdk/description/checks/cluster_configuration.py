@@ -18,7 +18,7 @@ from trainium_cdk.description.checks.network import WIDEST_SSH
 from trainium_cdk.description.checks.nodes import is_arm
 from trainium_cdk.description.checks.rule import error, join_words, near, warning, with_values
 from trainium_cdk.description.checks.storage import assets_bucket
-from trainium_cdk.description.cluster_configuration.config import ClusterIds, render
+from trainium_cdk.description.cluster_configuration import ClusterIds, render
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.runner.head.nodes import hostnames
