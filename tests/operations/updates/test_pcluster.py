@@ -18,7 +18,7 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, Valid
 from tests.pcluster.examples import change, ids_for, stringified
 from tests.support import completed, need_pcluster
 from trainium_cdk import settings
-from trainium_cdk.client.operations.updates.pcluster import changes, policy
+from trainium_cdk.client.operations.updates.slurm import changes, policy
 from trainium_cdk.description.cluster_configuration import Config, render
 
 HERE = Path(__file__).parent

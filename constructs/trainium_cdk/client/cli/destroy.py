@@ -34,8 +34,7 @@ from trainium_cdk.text import counted
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.backend import Backend
     from trainium_cdk.client.operations.teardown import RemovalReport, Survey
-    from trainium_cdk.client.operations.teardown.jobs import Fate
-    from trainium_cdk.client.operations.teardown.occupants import Occupant
+    from trainium_cdk.client.operations.teardown.occupants import Fate, Occupant
     from trainium_cdk.client.operations.teardown.owner import Owner
 
 
@@ -233,7 +232,7 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> 
 
 def plan(survey: Survey, fate: str, checkpoints: Sequence[str] = ()) -> list[str]:
     """The plan as lines of text. `checkpoints`: as of `only_there`."""
-    from trainium_cdk.client.operations.teardown.traces import TRACES
+    from trainium_cdk.client.operations.teardown.owner import TRACES
 
     owner = survey.owner
     if survey.deleted:
@@ -283,7 +282,7 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
 
 def _end_jobs(jobs: Backend, fate: Fate) -> None:
     """End the jobs. If the cluster cannot be reached any more, it can still be deleted: its jobs end with it."""
-    from trainium_cdk.client.operations.teardown.jobs import end
+    from trainium_cdk.client.operations.teardown.occupants import end
 
     try:
         end(jobs, fate, log)
