@@ -25,8 +25,7 @@ from trainium_cdk.client.cli.options import (
     user,
 )
 from trainium_cdk.client.cli.output import log, status_when_interrupted
-from trainium_cdk.client.cli.progress import size
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import size, working
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.errors import JobError, OutputsError, TrnError
 from trainium_cdk.text import counted

@@ -12,7 +12,7 @@ import typer
 
 from trainium_cdk.client.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app, stack_argument
 from trainium_cdk.client.cli.output import echo, echo_json, log
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import working
 
 if TYPE_CHECKING:
     from trainium_cdk.client.operations.updates import Change

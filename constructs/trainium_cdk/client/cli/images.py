@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.options import (
     DEFAULT_STACK,
     EKS_STACK,
@@ -23,8 +24,7 @@ from trainium_cdk.client.cli.options import (
     read_cluster,
 )
 from trainium_cdk.client.cli.output import echo, echo_json, log
-from trainium_cdk.client.cli.settings import SETTINGS
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import working
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
