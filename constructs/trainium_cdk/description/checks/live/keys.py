@@ -1,7 +1,7 @@
 """KMS keys that are chosen outside the stack, and who may use them: keys of volumes, of topics that alarms are sent to, and of the secret with
 the password of Slurm's database.
 
-CloudWatch must be able to use a topic's key, or no alarm arrives, without a message anywhere. Of a secret the metadata is read, never its value:
+CloudWatch must be able to use a topic's key, or no alarm arrives, without a message anywhere. The metadata of a secret is read, never its value:
 ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
 whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key: the cluster's construct gives it that.
 """
