@@ -26,7 +26,7 @@ IMAGE_NAMES = {
 }
 """Names of ParallelCluster's official images: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
 _OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
-KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
+_KEY_NAME: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
 Images = dict[str, dict[str, Any] | None]
 """Image id -> EC2's description; None where there is none."""
 Further = Callable[[CheckTarget, dict[str, Any], Subject], Found]
@@ -212,7 +212,7 @@ def _key_name(target: CheckTarget) -> str | None:
 
 def evaluate_key_pair(target: CheckTarget, kind: str | None) -> Found:
     name, os = _key_name(target), target.env.pcluster.os
-    pair = target.about(f"key pair {name}", *KEY)
+    pair = target.about(f"key pair {name}", *_KEY_NAME)
     create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
     if kind is None:
         yield pair.error("none", f"this key pair does not exist in {target.env.region}", create)
