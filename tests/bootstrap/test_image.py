@@ -7,7 +7,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import FI_INFO, KERNEL, NEURON_DEBS
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, installed
-from trainium_cdk.description.cluster_configuration.image import script
+from trainium_cdk.description.node.image import script
 
 
 @pytest.mark.sweep

@@ -10,8 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from trainium_cdk.description.catalog import Catalog, CatalogOverrides, InstanceType
-from trainium_cdk.description.catalog.facts import Fact
 from trainium_cdk.description.catalog.lookup import plain, read
+from trainium_cdk.description.catalog.models import Fact
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.description.catalog.updates import updates
 from trainium_cdk.errors import UnknownCatalogEntry

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import ROOT, completed, need
 from trainium_cdk.description.catalog import Catalog
-from trainium_cdk.description.checks import cluster_schema
+from trainium_cdk.description.checks import cluster_configuration
 from trainium_cdk.description.checks.nodes import _ARM, memory_gib
 
 CATALOG = Catalog.load()
@@ -122,7 +122,7 @@ def test_parallelclusters_schema_is_what_its_package_has() -> None:
     python = ROOT / ".venvs/pcluster/bin/python"
     need(python.exists(), "aws-parallelcluster is not installed (.venvs/pcluster): make setup")
     done = completed([python, ROOT / "sandbox/pcluster_validator/schema.py"])
-    assert json.loads(done.stdout) == cluster_schema.schema(), done.stderr
+    assert json.loads(done.stdout) == cluster_configuration.schema(), done.stderr
 
 
 def test_parallelcluster_entries_match_its_package(pcluster: dict[str, Any]) -> None:

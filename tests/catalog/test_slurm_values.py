@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from trainium_cdk.description.catalog.slurm import check_line
-from trainium_cdk.description.checks.cluster_schema import slurm_faults
+from trainium_cdk.description.checks.cluster_configuration import slurm_faults
 
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "slurm_answers.yaml").read_text("utf-8"))
 A_FILE = ("jwt_key=", "job_submit/lua", "open /")

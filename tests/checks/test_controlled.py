@@ -10,7 +10,7 @@ import pytest
 from trainium_cdk import settings
 from trainium_cdk.description import checks
 from trainium_cdk.description.checks import overrides
-from trainium_cdk.description.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE
+from trainium_cdk.description.checks.cluster_keys import CANNOT, CONTROLLED, POOL, QUEUE
 
 BASE = """
 pcluster:

@@ -15,7 +15,7 @@ from trainium_cdk import settings
 from trainium_cdk.client.jobs.kubernetes.pods import devices
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.pods import Machine, Room, machine, pods
-from trainium_cdk.description.checks.eks_pods import placed, small_system_nodes, started
+from trainium_cdk.description.checks.eks_nodes import placed, small_system_nodes, started
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.eks import Plugins
 

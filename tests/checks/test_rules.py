@@ -23,7 +23,7 @@ from trainium_cdk.description import checks
 from trainium_cdk.description.checks import overrides
 from trainium_cdk.description.checks.pcluster import partition
 from trainium_cdk.description.checks.rule import SOURCES, rule_id
-from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.cluster_configuration import render
 from trainium_cdk.description.settings.inventory import inventory
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))

@@ -17,7 +17,7 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need_pcluster
 from trainium_cdk import settings
-from trainium_cdk.description.cluster_configuration.image import bake
+from trainium_cdk.description.node.image import bake
 
 BIN = Path(sys.executable).parent
 BUCKET = "bake-files"

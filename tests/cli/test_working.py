@@ -12,10 +12,10 @@ from tests.support import completed
 
 PROGRAM = """
 import time
-from trainium_cdk.client.cli import working
+from trainium_cdk.client.cli import progress
 from trainium_cdk.client.cli.output import log
-working.FIRST = 0.05
-with working.working("deleting S", alone={alone}) as shown:
+progress.FIRST = 0.05
+with progress.working("deleting S", alone={alone}) as shown:
     shown.at("3 of 9 resources")
     log("deleting volume " + "v" * 100)
     time.sleep(1)

@@ -18,7 +18,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.client.jobs.slurm.backend import with_type
 from trainium_cdk.client.jobs.status import Node
-from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.cluster_configuration import render
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner import slurm as runner

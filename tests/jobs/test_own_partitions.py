@@ -17,7 +17,7 @@ from trainium_cdk.client.jobs.slurm.backend import with_type
 from trainium_cdk.client.jobs.status import Node
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks import check
-from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.cluster_configuration import render
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
 

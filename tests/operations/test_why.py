@@ -19,12 +19,12 @@ from sandbox import LocalAws
 from sandbox.tests.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
-from trainium_cdk.client.operations.supply import closed
 from trainium_cdk.client.operations.why import (
     EMPTY_PAGES,
     EVENTS,
     LINES,
     _allowed,
+    closed,
     eks_issues,
     failed_events,
     log_lines,

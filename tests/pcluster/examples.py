@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from typing import Any
 
-from trainium_cdk.description.cluster_configuration.config import ClusterIds, Config
+from trainium_cdk.description.cluster_configuration import ClusterIds, Config
 from trainium_cdk.description.settings import Environment
 
 IDS = ClusterIds(

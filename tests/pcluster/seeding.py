@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, reservation_group, seed
-from trainium_cdk.description.cluster_configuration.config import NO_ADDRESS, ClusterIds, Config, render
+from trainium_cdk.description.cluster_configuration import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.description.settings.reserved import is_group

@@ -14,8 +14,8 @@ from tests.support import golden
 from trainium_cdk import settings
 from trainium_cdk.description import checks
 from trainium_cdk.description.checks import overrides
-from trainium_cdk.description.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
-from trainium_cdk.description.cluster_configuration.config import BOOTSTRAP_SECONDS, NO_ADDRESS, merged, render, to_yaml
+from trainium_cdk.description.checks.cluster_configuration import schema_faults, slurm_faults, slurm_release
+from trainium_cdk.description.cluster_configuration import BOOTSTRAP_SECONDS, NO_ADDRESS, merged, render, to_yaml
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / "environments"

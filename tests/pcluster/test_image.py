@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.support import golden
 from trainium_cdk import settings
-from trainium_cdk.description.cluster_configuration.config import to_yaml
-from trainium_cdk.description.cluster_configuration.image import bake
+from trainium_cdk.description.cluster_configuration import to_yaml
+from trainium_cdk.description.node.image import bake
 
 GOLDEN = Path(__file__).parent / "golden" / "image.yaml"
 PRIVATE = """

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandbox.pcluster_validator import PCLUSTER_PYTHON
 from tests.support import completed, need_pcluster
-from trainium_cdk.description.checks.cluster_pairs import PAIRS, Pair
+from trainium_cdk.description.checks.cluster_keys import PAIRS, Pair
 
 SECTIONS = {
     "Scheduling.SlurmSettings": "SlurmSettingsSchema",

@@ -17,7 +17,7 @@ from trainium_cdk import settings
 from trainium_cdk.description import checks
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.rule import SOURCES
-from trainium_cdk.description.cluster_configuration.config import Config, merged, render
+from trainium_cdk.description.cluster_configuration import Config, merged, render
 from trainium_cdk.description.settings.pcluster import LOG_DAYS
 
 FOLDER = Path("tests/environments")

@@ -16,7 +16,7 @@ from pathlib import Path
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.client.jobs.status import ACTIVE, JobStatus
-from trainium_cdk.client.operations.teardown.jobs import end
+from trainium_cdk.client.operations.teardown.occupants import end
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 
 OPERATIONS = ("submit", "submit", "submit and crash", "submit and crash", "crash", "renew", "cancel", "destroy", "look")

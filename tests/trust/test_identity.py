@@ -18,7 +18,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, with_program
 from tests.support import begins_again, need_slurm, swept, until
 from tests.trust.histories import History, World
-from trainium_cdk.client.operations.teardown.jobs import end
+from trainium_cdk.client.operations.teardown.occupants import end
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 
 FEW, MANY, WORLDS = 3, 200, 6

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainium_cdk.client.operations.updates import leaves
+from trainium_cdk.client.operations.updates import change
 
 Area = Literal["public", "private", "storage", "region"]
 """Where a box is: machines in public or private subnets, file systems and ways out in the network, or services of the region."""
@@ -97,7 +97,7 @@ def _escaped(text: str) -> str:
 
 def references(node: Any) -> Iterator[str]:
     """The logical ids that a part of a template refers to, each once: `Ref` and `Fn::GetAtt` of one resource are one."""
-    return iter(dict.fromkeys(id for id, _ in leaves.references(node)))
+    return iter(dict.fromkeys(id for id, _ in change.references(node)))
 
 
 class _Reader:

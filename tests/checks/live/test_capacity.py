@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import NOW, Case, verify
-from trainium_cdk.description.checks.live.placement import Groups
+from trainium_cdk.description.checks.live.groups import Groups, ReservationGroup
 from trainium_cdk.description.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, QuotaUse, is_standard
-from trainium_cdk.description.checks.live.reservation_groups import ReservationGroup
 from trainium_cdk.description.checks.live.reservations import Offering
 
 FLEET = "pcluster:\n  queues:\n    - capacity_type: {}\n      compute_resources: [{{max_nodes: 4}}]\n"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import target
-from trainium_cdk.description.checks.live import Aws, Check, CheckReport, examine
+from trainium_cdk.description.checks.live import Aws, Check, CheckReport, examine, run
 from trainium_cdk.description.checks.live.cost import cost, describe_least, findings
 from trainium_cdk.description.checks.live.model import Subject
-from trainium_cdk.description.checks.live.run import run
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 from trainium_cdk.problems import Problem
 

@@ -14,10 +14,9 @@ from sandbox.pcluster_validator.seed import Seeded, seed
 from tests.checks.live.conftest import ZONE, session
 from tests.pcluster.examples import stringified
 from trainium_cdk import settings
-from trainium_cdk.description.checks.live import Aws, CheckTarget
+from trainium_cdk.description.checks.live import Aws, CheckTarget, run
 from trainium_cdk.description.checks.live.data import CHECKS
-from trainium_cdk.description.checks.live.run import run
-from trainium_cdk.description.cluster_configuration.config import ClusterIds, render
+from trainium_cdk.description.cluster_configuration import ClusterIds, render
 
 pytestmark = pytest.mark.usefixtures("aws")
 NODES, SECOND_ZONE = "10.0.16.0/20", "use1-az4"

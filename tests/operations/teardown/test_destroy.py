@@ -19,8 +19,7 @@ from tests import command
 from trainium_cdk.client.cli.destroy import Busy, confirm
 from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.client.operations.teardown import destroy, survey
-from trainium_cdk.client.operations.teardown.jobs import end
-from trainium_cdk.client.operations.teardown.occupants import Occupant
+from trainium_cdk.client.operations.teardown.occupants import Occupant, end
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs.contract import CONTRACT, CONTRACT_KEY
 from trainium_cdk.errors import JobError, TransportError, TrnError

@@ -11,7 +11,7 @@ from tests.pcluster.examples import ids_for
 from tests.support import need
 from trainium_cdk import settings
 from trainium_cdk.client.operations.updates.slurm import accounting
-from trainium_cdk.description.cluster_configuration.config import render
+from trainium_cdk.description.cluster_configuration import render
 
 ENV = settings.validate(
     {"pcluster": {"accounting": {"uri": "db", "user": "slurm", "password_secret": "arn:aws:secretsmanager:us-east-1:111122223333:secret:s"}}}

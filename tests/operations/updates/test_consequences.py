@@ -15,9 +15,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.hooks import HierarchicalEmitter
 
 from trainium_cdk.client.operations.updates import Spec, compare
-from trainium_cdk.client.operations.updates.leaves import marked, references
+from trainium_cdk.client.operations.updates.change import marked, references
 from trainium_cdk.client.operations.updates.live import Assembled, _pick, _reason, assemble, deployed
-from trainium_cdk.client.operations.updates.pcluster import changes
+from trainium_cdk.client.operations.updates.slurm import changes
 from trainium_cdk.errors import TrnError
 
 Data = dict[str, Any]

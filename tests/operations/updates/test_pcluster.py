@@ -18,8 +18,8 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, Valid
 from tests.pcluster.examples import change, ids_for, stringified
 from tests.support import completed, need_pcluster
 from trainium_cdk import settings
-from trainium_cdk.client.operations.updates.pcluster import changes, policy
-from trainium_cdk.description.cluster_configuration.config import Config, render
+from trainium_cdk.client.operations.updates.slurm import changes, policy
+from trainium_cdk.description.cluster_configuration import Config, render
 
 HERE = Path(__file__).parent
 EDITS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "edits.yaml").read_text("utf-8"))

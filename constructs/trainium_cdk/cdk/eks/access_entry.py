@@ -15,7 +15,7 @@ from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.rules import unresolved
 from trainium_cdk.cdk.helpers.stack_wide import kept_with
 from trainium_cdk.cdk.helpers.types import AnyRole
-from trainium_cdk.description.checks.principals import principal_kind
+from trainium_cdk.description.checks.eks import principal_kind
 
 _Entry = eks.CfnAccessEntry
 

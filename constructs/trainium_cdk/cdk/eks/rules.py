@@ -10,7 +10,7 @@ from constructs import Construct
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.rules import known
 from trainium_cdk.description.catalog import Catalog, InstanceType
-from trainium_cdk.description.checks import capacity, eks, eks_claims, eks_nodes, exposure, nodes, zones
+from trainium_cdk.description.checks import capacity, eks, eks_nodes, exposure, nodes, zones
 from trainium_cdk.description.outputs import Fleet
 from trainium_cdk.description.settings import ControlPlane, Eks, NodeGroup, TeamQueue
 from trainium_cdk.description.settings.reserved import group_region
@@ -27,8 +27,8 @@ _OF_CLUSTER = (
 _OF_PLUGINS = (
     eks.reserved_namespace,
     eks.incompatible_plugins,
-    eks_claims.plugins_beside_claims,
-    eks_claims.undocumented_claims,
+    eks_nodes.plugins_beside_claims,
+    eks_nodes.undocumented_claims,
     eks.queue_shares,
     exposure.wide_job_networks,
 )
@@ -37,11 +37,11 @@ _OF_GROUPS = (
     eks_nodes.reserved_node_group_name,
     eks_nodes.reserved_label,
     eks_nodes.efa_layout_without_use,
-    eks_claims.unsupported_claims,
-    eks_claims.parts_of_nodes,
-    eks_claims.claims_without_efa,
-    eks_claims.lnc_of_claims,
-    eks_claims.undocumented_claims,
+    eks_nodes.unsupported_claims,
+    eks_nodes.parts_of_nodes,
+    eks_nodes.claims_without_efa,
+    eks_nodes.lnc_of_claims,
+    eks_nodes.undocumented_claims,
     zones.type_not_in_region,
 )
 

@@ -9,7 +9,7 @@ from constructs import Construct
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.rules import unresolved
 from trainium_cdk.description.catalog import Catalog
-from trainium_cdk.description.checks import addresses, peering, zones
+from trainium_cdk.description.checks import network, zones
 from trainium_cdk.description.checks.rule import warning
 from trainium_cdk.description.settings import Environment, ExistingSubnet, Network, Peering, Problem
 
@@ -23,12 +23,12 @@ def closed_network(env: Environment) -> Iterator[Problem]:
 
 _RULES = (
     closed_network,
-    addresses.public_addresses,
-    addresses.subnet_outside_vpc,
+    network.public_addresses,
+    network.subnet_outside_vpc,
     zones.zone_of_another_region,
     zones.settings_of_an_existing_vpc,
-    peering.overlapping_peer_networks,
-    peering.peer_of_itself,
+    network.overlapping_peer_networks,
+    network.peer_of_itself,
 )
 _SOME_SUBNET = ExistingSubnet(id="subnet-00000000", zone_id="use1-az1")
 
@@ -43,7 +43,7 @@ def check_network(construct: Construct, settings: Network) -> None:
     regions = [region for zone in settings.zone_ids if (region := catalog.region_of(zone))]
     described = Described(construct, {("network",): "network"})
     environment = described.environment(network=settings, regions=regions)
-    described.require(environment, addresses.vpc_size, zones.repeated_zone)
+    described.require(environment, network.vpc_size, zones.repeated_zone)
     described.check(environment, _RULES)
 
 
@@ -55,4 +55,4 @@ def check_peering(construct: Construct, cidrs: Sequence[str], peer: Peering) -> 
     described = Described(construct, {("network", "peerings", 0): "peer", ("network", "existing", "cidr"): "cidr"})
     ours = {"vpc_id": "vpc-00000000", "cidr": known, "private_subnets": (_SOME_SUBNET,)}
     environment = described.environment(network={"existing": ours, "peerings": (peer,)})
-    described.check(environment, (peering.overlapping_peer_networks,))
+    described.check(environment, (network.overlapping_peer_networks,))

@@ -41,7 +41,7 @@ from trainium_cdk.cdk.storage.connections import PORTS, ServerConnections, Serve
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.pcluster import unknown_system
-from trainium_cdk.description.cluster_configuration.config import ClusterIds, render
+from trainium_cdk.description.cluster_configuration import ClusterIds, render
 from trainium_cdk.description.settings import Environment, HeadNode, Pcluster, Queue
 
 POLICY_PATH = "/parallelcluster/"

@@ -9,31 +9,19 @@ from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.tags import InheritedTags
-from trainium_cdk.description.checks import (
-    capacity,
-    exposure,
-    network,
-    nodes,
-    overrides,
-    pcluster,
-    pcluster_capacity,
-    shared_storage,
-    zones,
-)
-from trainium_cdk.description.checks.storage import local_storage_over_shared, shared_mount_directory
+from trainium_cdk.description.checks import capacity, exposure, network, nodes, overrides, pcluster, storage, zones
 from trainium_cdk.description.settings import Environment, Problem
 
 RULES = (
     *capacity.RULES,
     *pcluster.RULES,
-    *pcluster_capacity.RULES,
     *overrides.RULES,
-    *shared_storage.RULES,
+    *storage.SHARED_RULES,
     *nodes.RULES,
     exposure.wide_node_policies,
     network.open_ssh,
-    local_storage_over_shared,
-    shared_mount_directory,
+    storage.local_storage_over_shared,
+    storage.shared_mount_directory,
     zones.type_not_in_region,
 )
 

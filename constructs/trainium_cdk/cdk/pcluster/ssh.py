@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.groups import ClosedGroup
-from trainium_cdk.description.cluster_configuration.config import NO_ADDRESS
+from trainium_cdk.description.cluster_configuration import NO_ADDRESS
 from trainium_cdk.description.settings import Environment
 
 

@@ -15,7 +15,7 @@ from constructs import Construct
 from trainium_cdk.cdk.bootstrap import TrnBootstrap
 from trainium_cdk.cdk.helpers.launch_templates import launch_template, training_template
 from trainium_cdk.cdk.storage import FileSystemMount, TrnStorage
-from trainium_cdk.description.cluster_configuration.config import PURCHASE
+from trainium_cdk.description.cluster_configuration import PURCHASE
 from trainium_cdk.description.node.env import CPU_ROLE, queue_arguments
 from trainium_cdk.description.outputs import pcs_venv
 from trainium_cdk.description.settings import CpuQueue, Environment, PcsQueue, PcsResource

@@ -20,12 +20,17 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from trainium_cdk.client.cli.settings import SETTINGS
 from trainium_cdk.errors import JobError, TrnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _GROUPS = {
     "Set up": {
@@ -49,7 +54,7 @@ _GROUPS = {
         "forward": ("inside:forward", "Open a job's TensorBoard, notebook or port on this machine."),
     },
     "Cluster": {
-        "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
+        "clusters": ("show:clusters", "List your clusters in all regions, with their running nodes."),
         "nodes": ("nodes:nodes", "List nodes and their use; stop or start all of a Slurm cluster."),
         "why": ("why:why", "Explain a failed stack, or nodes that do not start."),
     },

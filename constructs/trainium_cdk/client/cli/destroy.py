@@ -25,8 +25,7 @@ from trainium_cdk.client.cli.options import (
     user,
 )
 from trainium_cdk.client.cli.output import log, status_when_interrupted
-from trainium_cdk.client.cli.progress import size
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import size, working
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.errors import JobError, OutputsError, TrnError
 from trainium_cdk.text import counted
@@ -34,8 +33,7 @@ from trainium_cdk.text import counted
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.backend import Backend
     from trainium_cdk.client.operations.teardown import RemovalReport, Survey
-    from trainium_cdk.client.operations.teardown.jobs import Fate
-    from trainium_cdk.client.operations.teardown.occupants import Occupant
+    from trainium_cdk.client.operations.teardown.occupants import Fate, Occupant
     from trainium_cdk.client.operations.teardown.owner import Owner
 
 
@@ -233,7 +231,7 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend | None) -> 
 
 def plan(survey: Survey, fate: str, checkpoints: Sequence[str] = ()) -> list[str]:
     """The plan as lines of text. `checkpoints`: as of `only_there`."""
-    from trainium_cdk.client.operations.teardown.traces import TRACES
+    from trainium_cdk.client.operations.teardown.owner import TRACES
 
     owner = survey.owner
     if survey.deleted:
@@ -283,7 +281,7 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
 
 def _end_jobs(jobs: Backend, fate: Fate) -> None:
     """End the jobs. If the cluster cannot be reached any more, it can still be deleted: its jobs end with it."""
-    from trainium_cdk.client.operations.teardown.jobs import end
+    from trainium_cdk.client.operations.teardown.occupants import end
 
     try:
         end(jobs, fate, log)

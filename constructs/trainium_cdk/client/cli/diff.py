@@ -12,7 +12,7 @@ import typer
 
 from trainium_cdk.client.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app, stack_argument
 from trainium_cdk.client.cli.output import echo, echo_json, log
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import working
 
 if TYPE_CHECKING:
     from trainium_cdk.client.operations.updates import Change
@@ -80,9 +80,8 @@ def servers(stack: str, environment: Environment, aws: Aws | None = None) -> lis
     it creates a queue whose nodes cannot start."""
     from trainium_cdk.description import engines
     from trainium_cdk.description.checks.live import Aws as Connection
-    from trainium_cdk.description.checks.live import CheckTarget
+    from trainium_cdk.description.checks.live import CheckTarget, run
     from trainium_cdk.description.checks.live.quotas import STANDARD_CHECK
-    from trainium_cdk.description.checks.live.run import run
 
     engine = engines.of_stack(stack)
     if engine is None:

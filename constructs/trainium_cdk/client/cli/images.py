@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.options import (
     DEFAULT_STACK,
     EKS_STACK,
@@ -23,15 +24,14 @@ from trainium_cdk.client.cli.options import (
     read_cluster,
 )
 from trainium_cdk.client.cli.output import echo, echo_json, log
-from trainium_cdk.client.cli.settings import SETTINGS
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import working
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
 from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
-    from trainium_cdk.description.cluster_configuration.image import Bake
+    from trainium_cdk.description.node.image import Bake
     from trainium_cdk.description.settings import Environment
 
 image = typer.Typer(help="Build images of training containers, or of Slurm nodes.", no_args_is_help=True, **SETTINGS)
@@ -93,8 +93,8 @@ def bake(
     For example `trn image bake > image.yaml`, and then the command that is printed.
     """
     from trainium_cdk.description import checks
-    from trainium_cdk.description.cluster_configuration.config import to_yaml
-    from trainium_cdk.description.cluster_configuration.image import bake as render
+    from trainium_cdk.description.cluster_configuration import to_yaml
+    from trainium_cdk.description.node.image import bake as render
     from trainium_cdk.description.outputs import SlurmCluster, read
     from trainium_cdk.description.settings import Environment
 
@@ -121,7 +121,7 @@ def _official_image(env: Environment) -> str:
         TrnError: the region has none, or the request to AWS failed.
     """
     from trainium_cdk.description.checks.live import Aws, CheckTarget
-    from trainium_cdk.description.checks.live.parallelcluster import fetch_parallelcluster
+    from trainium_cdk.description.checks.live.clusters import fetch_parallelcluster
 
     try:
         images = fetch_parallelcluster(CheckTarget(env, SLURM.name), Aws(env.region))

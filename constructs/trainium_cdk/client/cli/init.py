@@ -217,7 +217,7 @@ def _written(
 ) -> tuple[str, str]:
     """The environment file, and the least to pay for a job on its cluster, with how to buy it."""
     from trainium_cdk.description import settings
-    from trainium_cdk.description.checks.eks_claims import documented
+    from trainium_cdk.description.checks.eks_nodes import documented
     from trainium_cdk.description.checks.live import CheckTarget
     from trainium_cdk.description.checks.live.account import bootstrap_command
     from trainium_cdk.description.checks.live.cost import cost, describe_least

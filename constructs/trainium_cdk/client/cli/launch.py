@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.diff import App
 from trainium_cdk.client.cli.kinds import split
 from trainium_cdk.client.cli.options import EnvFile, Target, backend, described, id_in_app, name_in_account, user
 from trainium_cdk.client.cli.output import log, status_when_interrupted
-from trainium_cdk.client.cli.settings import SETTINGS
-from trainium_cdk.client.cli.working import working
+from trainium_cdk.client.cli.progress import working
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description import engines
 from trainium_cdk.errors import AwsError, JobError, TransportError, TrnError

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.named import as_given, length
 from trainium_cdk.client.cli.options import JobId, Json, Target, backend, on_cluster, only
 from trainium_cdk.client.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.client.cli.progress import size
-from trainium_cdk.client.cli.settings import SETTINGS
 from trainium_cdk.description.catalog.lookup import describe_sum
 from trainium_cdk.description.engines import SLURM
 from trainium_cdk.errors import JobError, TrnError

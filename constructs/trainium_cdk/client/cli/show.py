@@ -1,26 +1,29 @@
-"""`trn show`, `token`: a deployed cluster, also for kubectl and other clients, and the schema of the environment file."""
+"""`trn show`, `clusters`, `token`: a deployed cluster, also for kubectl and other clients, all of an account, and the schema of the environment file."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trainium_cdk.client.cli import named
+from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.options import (
     DEFAULT_STACK,
     EKS_STACK,
     EnvFile,
+    Json,
     Region,
     Stack,
     Target,
     kubernetes,
     on_cluster,
 )
-from trainium_cdk.client.cli.output import echo, echo_json, log, write_file
-from trainium_cdk.client.cli.settings import SETTINGS
+from trainium_cdk.client.cli.output import echo, echo_json, log, log_if_sandbox, table, with_sandbox, write_file
 from trainium_cdk.client.jobs.quote import printed
 
 show = typer.Typer(
@@ -104,6 +107,40 @@ def kubeconfig(
                 time.sleep(3600)
         except KeyboardInterrupt:
             log("\nthe tunnel is closed")
+
+
+def clusters(
+    regions: Annotated[
+        str | None,
+        typer.Option(metavar="R,...|all", help="Regions; `all`: those with Trainium. Default: the one of --region."),
+    ] = None,
+    region: Region = None,
+    _env: EnvFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the deployed clusters of the account.
+
+    For each engine: the state of the stack, and the number of running nodes, which cost money. It only reads. Exit code 1: a region could
+    not be read. A cluster that does not answer has its reason in the list.
+    Its jobs: `trn list --stack STACK`. Its nodes and their price: `trn nodes --stack STACK`.
+    """
+    from trainium_cdk.client.jobs.clusters import list_clusters
+    from trainium_cdk.description.outputs.read import here, with_trainium
+
+    wanted = [here(region)] if regions is None else named.regions(regions, with_trainium())
+    found, notes = list_clusters(wanted)
+    if as_json:
+        echo_json(with_sandbox([asdict(cluster) for cluster in found]))
+    elif found:
+        log_if_sandbox()
+        columns = ["region", "stack", "engine", "state", "nodes", "note"]
+        table("", columns, [["" if value is None else str(value) for value in asdict(c).values()] for c in found])
+    else:
+        log(f"no cluster of trainium-cdk in {', '.join(wanted)}" + ("" if regions else ". Elsewhere: --regions all"))
+    for note in notes:
+        log(note)
+    if notes:
+        raise typer.Exit(1)
 
 
 def token(

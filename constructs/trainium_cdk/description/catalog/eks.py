@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainium_cdk.description.catalog.facts import Fact
-from trainium_cdk.description.catalog.models import Version, ZoneId
+from trainium_cdk.description.catalog.models import Fact, Version, ZoneId
 from trainium_cdk.text import Text
 
 

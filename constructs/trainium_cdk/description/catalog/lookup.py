@@ -11,16 +11,17 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from trainium_cdk.description.catalog.eks import Ami, EksFacts
-from trainium_cdk.description.catalog.facts import Fact
 from trainium_cdk.description.catalog.models import (
     TITLES,
     CollectivePoint,
+    Fact,
     Incompatible,
     InstanceType,
     NeuronRelease,
     Notice,
     Package,
     ParallelClusterFacts,
+    PcsFacts,
     Recommendation,
     Repositories,
     Statement,
@@ -28,7 +29,6 @@ from trainium_cdk.description.catalog.models import (
     TrainingImage,
     numbers,
 )
-from trainium_cdk.description.catalog.pcs import PcsFacts
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.text import join_words
 

@@ -3,9 +3,8 @@
 import datetime as dt
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainium_cdk.description.catalog.facts import Fact, HttpsUrl
 from trainium_cdk.text import Text
 
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
@@ -15,7 +14,23 @@ FrameworkName = Literal["torch-xla", "torch-native", "jax"]
 """PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx. JAX, with the package jax-neuronx."""
 TITLES: dict[str, str] = {"torch-xla": "PyTorch/XLA", "torch-native": "TorchNeuron", "jax": "JAX"}
 """The frameworks' names in sentences."""
+PcsSizeName = Literal["small", "medium", "large"]
+HttpsUrl = Annotated[
+    str,
+    Text(
+        r"^https?://[A-Za-z0-9._~:/?#@!&+,;=%-]+$",
+        "an address that begins with https:// or http://",
+        "https://mirror.example.com/simple",
+    ),
+]
+"""URL that the nodes' settings take, too (bootstrap/lib/settings.sh)."""
 ZoneId = Annotated[str, Text(r"^[a-z]{2,5}\d+-az\d+$", "the ID of a zone, not its name", "use1-az6")]
+
+
+class Fact(BaseModel):
+    """The base class of catalogue entries."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -342,3 +357,35 @@ class CollectivePoint(Fact):
     bus_gb_per_second: float = Field(gt=0)
     source: str
     date: dt.date
+
+
+class PcsSize(Fact):
+    nodes: int
+    jobs: int
+
+
+class PcsLimits(Fact):
+    """The largest counts, and the longest name of a queue or node group in characters."""
+
+    clusters: int
+    compute_node_groups: int
+    queues: int
+    name: int
+
+
+class PcsFacts(Fact):
+    source: str
+    date: dt.date
+    default: str = Field(description="version of Slurm")
+    versions: tuple[str, ...] = Field(description="versions of Slurm that a new cluster may have")
+    sizes: dict[PcsSizeName, PcsSize]
+    limits: PcsLimits
+    images: dict[str, str] = Field(description="SSM parameter of AWS's own image, by operating system")
+    root_devices: dict[str, str]
+    slurm_bin: str = Field(description="folder of Slurm's commands on a node")
+    cluster_settings: tuple[str, ...] = Field(description="slurm.conf parameters that can be set for a cluster")
+    setting_values: dict[str, tuple[str, ...]] = Field(description="the only values that PCS lets a parameter have")
+    options_since: dict[str, dict[str, str]] = Field(
+        description="options in the value of a parameter, with the first Slurm release that has them"
+    )
+    endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, except S3")

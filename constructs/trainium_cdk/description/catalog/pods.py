@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from trainium_cdk.description.catalog.constants import Fetches
-from trainium_cdk.description.catalog.facts import Fact
 from trainium_cdk.description.catalog.lookup import DATA, read
+from trainium_cdk.description.catalog.models import Fact
 
 
 class Machine(NamedTuple):

@@ -7,8 +7,8 @@ from functools import cache
 
 from pydantic import Field
 
-from trainium_cdk.description.catalog.facts import Fact
 from trainium_cdk.description.catalog.lookup import read
+from trainium_cdk.description.catalog.models import Fact
 
 
 class KubernetesUpdates(Fact):

@@ -1,4 +1,4 @@
-"""Amazon EKS: versions, zones, names, access to the cluster."""
+"""Amazon EKS: versions, zones, names, access to the cluster, and the principals that may use it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from trainium_cdk.description.catalog.models import numbers
-from trainium_cdk.description.checks.addresses import PRIVATE
-from trainium_cdk.description.checks.network import missing_endpoints
+from trainium_cdk.description.checks.network import PRIVATE, missing_endpoints
 from trainium_cdk.description.checks.rule import Rules, duplicates, error, groups, info, join_words, near, warning
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.inventory import inventory
+from trainium_cdk.description.settings.principals import SSO_NAME, SSO_PATH, principal
 from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
 
@@ -30,6 +30,11 @@ KUBE_PROXY_BEHIND = 3
 """Minor versions by which kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
 TAGS = 1700
 """Characters of tags, each with 22 of JSON, that fit into the template of 250 resources (CloudFormation quotas: 1 MB)."""
+TRUST_POLICY = 2048
+"""Characters of a role's trust policy, if the account's quota was not raised (IAM quotas, 2026-11)."""
+_TRUST_WITHOUT_USERS = 191
+"""Characters of the trust policy of the role that `trn` takes, without `users`."""
+_NO_PATH = "roles of IAM Identity Center have a path, and this ARN has none"
 _AT: KeyPath = ("eks",)
 
 
@@ -334,3 +339,51 @@ def _efa_only(env: Environment) -> list[str]:
         for _, g in groups(env)
         if g.efa_layout != "efa" and g.instance_type in known and known[g.instance_type].efa_of(g.efa)
     ]
+
+
+@RULES.refuse("EKS user guide, creating-access-entries: roles and users of any account, none service-linked")
+def principal_kind(env: Environment) -> Iterator[Problem]:
+    for i, access in enumerate(env.eks.access):
+        at: KeyPath = ("eks", "access", i, "principal")
+        found = principal(access.principal)
+        if found is None:
+            text = "access entries are for IAM roles and users only"
+            yield error(at, text, "write a role, for example arn:aws:iam::111122223333:role/Researcher")
+        elif found.session:
+            text = "this is a session of a role, not the role, whose path it does not show"
+            yield error(at, text, f"write the ARN that this prints: {found.look_up}")
+        elif found.lacks_its_path:
+            text = f"{_NO_PATH}: EKS refuses it, and the stack is rolled back"
+            yield error(at, text, f"write the ARN that this prints: {found.look_up}")
+        elif found.path.startswith("aws-service-role/"):
+            text = "EKS takes no service-linked role in an access entry, and the stack would be rolled back"
+            yield error(at, text, "give a role that people or programs of yours assume")
+
+
+@RULES.add
+def user_without_path(env: Environment) -> Iterator[Problem]:
+    """IAM compares these patterns with the role's ARN, path and all, also where a session asks."""
+    for i, user in enumerate(env.eks.users):
+        found = principal(user)
+        if found and found.kind == "role" and not found.path and _may_be_sso(found.name):
+            own = f"arn:{found.partition}:iam::{found.account}:role/{SSO_PATH}*{found.name}"
+            yield warning(("eks", "users", i), f"{_NO_PATH}: it matches no one", f"write {own}")
+
+
+def _may_be_sso(pattern: str) -> bool:
+    """Return whether a pattern fits names of Identity Center's roles. The text before its first wildcard decides."""
+    begin = pattern.partition("*")[0].partition("?")[0]
+    return begin.startswith(SSO_NAME) or (begin.startswith("AWSReserved") and SSO_NAME.startswith(begin))
+
+
+@RULES.add
+def too_many_users(env: Environment) -> Iterator[Problem]:
+    size = _TRUST_WITHOUT_USERS + sum(len(f'"{user}",') for user in env.eks.users)
+    if size > TRUST_POLICY:
+        yield warning(
+            ("eks", "users"),
+            f"the trust policy of the role that `trn` takes has {size:,} characters, and IAM accepts {TRUST_POLICY:,} where the account's quota "
+            "was not raised: the deployment would fail",
+            "name several users by one pattern with *, or raise IAM's quota `Role trust policy length` first",
+            value=f"{len(env.eks.users)} users",
+        )

@@ -1,15 +1,22 @@
-"""Head nodes, login nodes and other nodes without Trainium."""
+"""Head nodes, login nodes and other nodes without Trainium; and scripts of one's own that nodes run when they start."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePosixPath
 
-from trainium_cdk.description.checks.rule import Rules, error, info, queues, warning
+from trainium_cdk.description.checks.rule import Rules, error, groups, info, queues, warning
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.problems import KeyPath
 
 TOO_SMALL = ("nano", "micro", "small")
+SHELLS = ("bash", "sh", "dash")
+"""Interpreters of scripts that bash can read."""
+SECONDS = 10
 # EC2 naming: letters, generation, then attributes, of which g is AWS Graviton: c7g, m7gd, im4gn; a1 is older than that
 _ARM = re.compile(r"^([a-z]+\d+[a-z]*g[a-z]*|a1)(-[a-z0-9]+)?$")
 _ACCELERATED = re.compile(r"^(trn|inf)\d")
@@ -135,6 +142,43 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
     for section, slurm_section in (("pcluster", env.pcluster), ("pcs", env.pcs)):
         for cpu in slurm_section.cpu_queues:
             yield (section, "cpu_queue", "instance_type"), cpu.instance_type, "c5.2xlarge", "the preparation of data"
-    yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "", ""  # eks_pods.py sums what it must hold
+    yield (
+        ("eks", "system", "instance_type"),
+        env.eks.system.instance_type,
+        "",
+        "",
+    )  # eks_nodes.py sums what it must hold
     if env.eks.bastion_host:
         yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""
+
+
+@RULES.refuse(
+    "Linux manual, man2/execve.2: the first line names a program; Bash manual, The-Set-Builtin: -n reads alone"
+)
+def unreadable_script(env: Environment) -> Iterator[Problem]:
+    scripts: list[tuple[KeyPath, str, str]] = [
+        (("bootstrap", "scripts", i, "script"), own.name, own.script) for i, own in enumerate(env.bootstrap.scripts)
+    ]
+    scripts += [((*at, "user_data"), group.name, group.user_data or "") for at, group in groups(env)]
+    for key, name, script in scripts:
+        first = script.partition("\n")[0]
+        words = first.removeprefix("#!").split() if first.startswith("#!") else []
+        if first.endswith("\r"):
+            text = "its first line ends as Windows writes it (CR LF), and Linux finds no such interpreter"
+            yield error(key, text, "save it with Unix line ends (LF), for example with dos2unix", value=name)
+        elif any(PurePosixPath(word).name in SHELLS for word in words[:2]) and (wrong := _syntax(script)):
+            yield error(key, f"bash cannot read it: {wrong}", "correct it; `bash -n FILE` checks it", value=name)
+
+
+@cache
+def _syntax(script: str) -> str:
+    """The first fault that bash of this machine finds, without running anything; empty if there is none, or no bash."""
+    program = shutil.which("bash")
+    if not program:
+        return ""
+    try:
+        done = subprocess.run([program, "-n"], input=script.encode(), capture_output=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = done.stderr.decode(errors="replace").splitlines() if done.returncode else []
+    return lines[0].partition(": ")[2] if lines else ""

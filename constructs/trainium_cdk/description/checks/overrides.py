@@ -8,11 +8,27 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from trainium_cdk.description.catalog.models import numbers
-from trainium_cdk.description.checks import shared_storage
-from trainium_cdk.description.checks.cluster_configuration import faults, wide_policy
-from trainium_cdk.description.checks.cluster_pairs import denied_lines, pair_faults
-from trainium_cdk.description.checks.cluster_schema import rendered, schema_faults, slurm_faults, slurm_release
-from trainium_cdk.description.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE, RESOURCE, Path, places, value_at
+from trainium_cdk.description.checks import storage
+from trainium_cdk.description.checks.cluster_configuration import (
+    faults,
+    rendered,
+    schema_faults,
+    slurm_faults,
+    slurm_release,
+    wide_policy,
+)
+from trainium_cdk.description.checks.cluster_keys import (
+    CANNOT,
+    CONTROLLED,
+    POOL,
+    QUEUE,
+    RESOURCE,
+    Path,
+    denied_lines,
+    pair_faults,
+    places,
+    value_at,
+)
 from trainium_cdk.description.checks.rule import Rules, error, join_words, near, warning
 from trainium_cdk.description.settings import CpuQueue, Environment, Problem
 from trainium_cdk.problems import KeyPath
@@ -84,7 +100,7 @@ def controlled_override(env: Environment) -> Iterator[Problem]:
         _unknown_names,
         _controlled,
         _instance_types,
-        shared_storage.in_overrides,
+        storage.in_overrides,
         _policies,
         _beyond_the_role,
     )

@@ -9,10 +9,11 @@ from typing import Any
 
 from trainium_cdk.description.catalog import Stack, evaluate
 from trainium_cdk.description.catalog.models import numbers
-from trainium_cdk.description.checks.cluster_schema import rendered, slurm_faults, slurm_release
+from trainium_cdk.description.checks.cluster_configuration import rendered, slurm_faults, slurm_release
 from trainium_cdk.description.checks.rule import Rules, duplicates, error, info, near, queues, warning
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.pcluster import LOG_DAYS
+from trainium_cdk.description.settings.reserved import PLACEMENT_GROUP_ID, is_group
 from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
@@ -335,3 +336,26 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
 def partition(region: str) -> str:
     """The partition of AWS that a region is in, as in its ARNs."""
     return next((name for prefix, name in _PARTITIONS.items() if region.startswith(prefix)), "aws")
+
+
+@RULES.refuse("ParallelCluster user guide, launch-instances-capacity-blocks: the id is required")
+def node_group_block_without_id(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        for i, resource in enumerate(queue.compute_resources):
+            if queue.capacity_type == "capacity-block" and is_group(resource.reservation):
+                yield error(
+                    (*at, "compute_resources", i, "reservation"),
+                    "ParallelCluster finds a capacity block by its id, and not in a group",
+                    "give the id of one block, and each further block its own compute resource",
+                )
+
+
+@RULES.refuse("ParallelCluster, PlacementGroupNamingValidator: looks for the name, in both keys")
+def placement_group_without_name(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        if PLACEMENT_GROUP_ID.fullmatch(queue.placement_group):
+            yield error(
+                (*at, "placement_group"),
+                "ParallelCluster finds a placement group by its name",
+                "write its name instead of its id (aws ec2 describe-placement-groups)",
+            )

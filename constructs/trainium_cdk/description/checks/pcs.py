@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.description.catalog.models import numbers
-from trainium_cdk.description.catalog.pcs import Size
+from trainium_cdk.description.catalog.models import PcsSizeName, numbers
 from trainium_cdk.description.catalog.slurm import check_line, check_together, release_of
-from trainium_cdk.description.checks.cluster_schema import slurm_problem
+from trainium_cdk.description.checks.cluster_configuration import slurm_problem
 from trainium_cdk.description.checks.network import missing_endpoints, missing_s3_endpoint
 from trainium_cdk.description.checks.rule import Rules, error, info, join_words, near
 from trainium_cdk.description.settings import Environment, PcsQueue, PcsResource, Problem
@@ -93,7 +92,7 @@ def cluster_size_exceeded(env: Environment) -> Iterator[Problem]:
     nodes = sum(r.max_nodes for _, _, r in _resources(env)) + sum(q.max_nodes for q in p.cpu_queues) + 1
     if nodes <= sizes[p.size].nodes:
         return
-    larger: list[Size] = [name for name, size in sizes.items() if size.nodes >= nodes]
+    larger: list[PcsSizeName] = [name for name, size in sizes.items() if size.nodes >= nodes]
     fix = f"write size: {larger[0]}, or lower max_nodes" if larger else "lower max_nodes, or use several environments"
     if p.cpu_queues:
         fix += ", or write cpu_queue: null"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from trainium_cdk.description.catalog.slurm import parameters, release_of
-from trainium_cdk.description.checks.cluster_schema import rendered
+from trainium_cdk.description.checks.cluster_configuration import rendered
 from trainium_cdk.description.settings import Environment
 
 SECONDS = 5

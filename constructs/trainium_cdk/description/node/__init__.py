@@ -1,1 +1,1 @@
-"""Files for the nodes: the scripts, and the settings that they read."""
+"""Files for the nodes: the scripts, the settings that they read, and an image in which they have run."""

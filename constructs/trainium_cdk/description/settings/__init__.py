@@ -30,6 +30,8 @@ from trainium_cdk.description.settings.network import ExistingSubnet as Existing
 from trainium_cdk.description.settings.network import ExistingVpc as ExistingVpc
 from trainium_cdk.description.settings.network import Network as Network
 from trainium_cdk.description.settings.network import Peering as Peering
+from trainium_cdk.description.settings.network import ZoneSubnets as ZoneSubnets
+from trainium_cdk.description.settings.network import plan_subnets as plan_subnets
 from trainium_cdk.description.settings.observability import Observability as Observability
 from trainium_cdk.description.settings.pcluster import Accounting as Accounting
 from trainium_cdk.description.settings.pcluster import ComputeResource as ComputeResource
@@ -53,8 +55,6 @@ from trainium_cdk.description.settings.storage import ExistingFsx as ExistingFsx
 from trainium_cdk.description.settings.storage import Fsx as Fsx
 from trainium_cdk.description.settings.storage import Registry as Registry
 from trainium_cdk.description.settings.storage import Storage as Storage
-from trainium_cdk.description.settings.subnets import ZoneSubnets as ZoneSubnets
-from trainium_cdk.description.settings.subnets import plan_subnets as plan_subnets
 from trainium_cdk.errors import SettingsError as SettingsError
 from trainium_cdk.errors import SettingsFileError as SettingsFileError
 from trainium_cdk.problems import Problem as Problem

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, model_validator
 
 from trainium_cdk.description.catalog import Catalog, Need
-from trainium_cdk.description.catalog.pcs import Size
+from trainium_cdk.description.catalog.models import PcsSizeName
 from trainium_cdk.description.settings.base import (
     AmiId,
     InstanceTypeName,
@@ -236,7 +236,7 @@ class Pcs(SlurmSection):
         | None
     ) = None
     """Default: the environment's name with `-pcs`."""
-    size: Size = "small"
+    size: PcsSizeName = "small"
     """Size of the controller, which AWS charges by the hour: the most nodes, the login node included, and the most jobs. small: 32
     and 256; medium: 512 and 8,192; large: 2,048 and 16,384. It cannot be changed later."""
     queues: tuple[PcsQueue, ...] = Field(default=(PcsQueue(),), min_length=1)

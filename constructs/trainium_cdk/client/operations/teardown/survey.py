@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.client.operations.teardown.owner import Owner
-from trainium_cdk.client.operations.teardown.traces import TRACES
+from trainium_cdk.client.operations.teardown.owner import TRACES, Owner
 from trainium_cdk.description.outputs.contract import CONTRACT_KEY
 from trainium_cdk.errors import TrnError
 

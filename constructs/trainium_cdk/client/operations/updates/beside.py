@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 from typing import Any
 
-from trainium_cdk.client.operations.updates.change import Change
-from trainium_cdk.client.operations.updates.leaves import intrinsic, marked, references, text
+from trainium_cdk.client.operations.updates.change import Change, intrinsic, marked, references, text
 
 SUBNET = "AWS::EC2::Subnet"
 _ROUTE, _TARGET, _LINK = "AWS::EC2::Route", "AWS::EFS::MountTarget", "AWS::FSx::DataRepositoryAssociation"

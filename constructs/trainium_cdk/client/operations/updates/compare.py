@@ -7,9 +7,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainium_cdk.client.operations.updates import beside, eks, objects, slurm
-from trainium_cdk.client.operations.updates.change import LEVELS, Change, Level
-from trainium_cdk.client.operations.updates.leaves import RENEWED, intrinsic, leaves, marked, references, text
+from trainium_cdk.client.operations.updates import beside, eks, slurm
+from trainium_cdk.client.operations.updates.change import (
+    LEVELS,
+    RENEWED,
+    Change,
+    Level,
+    intrinsic,
+    leaves,
+    marked,
+    references,
+    text,
+)
 from trainium_cdk.client.operations.updates.spec import Spec
 from trainium_cdk.description.catalog.updates import updates
 
@@ -178,9 +187,9 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
         for verdict in slurm.consequences(pair.old.get("Properties") or {}, properties, fleet_running):
             yield pair.change(*verdict)
         return
-    if pair.type == objects.TYPE:
+    if pair.type == eks.OBJECTS:
         properties = marked(pair.new.get("Properties") or {}, renewed)
-        for level, meaning, advice, *values in objects.consequences(pair.old.get("Properties") or {}, properties):
+        for level, meaning, advice, *values in eks.consequences(pair.old.get("Properties") or {}, properties):
             yield replace(pair.change(level, meaning, advice, values[0]), old=values[1], new=values[2])
         return
     differences = _differences(pair, renewed)

@@ -1,4 +1,10 @@
-"""KMS keys that are chosen outside the stack, and used by principals of the stack: volumes' keys."""
+"""KMS keys that are chosen outside the stack, and who may use them: keys of volumes, of topics that alarms are sent to, and of the secret with
+the password of Slurm's database.
+
+CloudWatch must be able to use a topic's key, or no alarm arrives, without a message anywhere. The metadata of a secret is read, never its value:
+ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
+whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key: the cluster's construct gives it that.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,12 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from trainium_cdk.description.checks.live.access import ROLES, Role
-from trainium_cdk.description.checks.live.account import stack
+from trainium_cdk.description.checks.live.account import ROLES, Role, stack
 from trainium_cdk.description.checks.live.aws import Aws
 from trainium_cdk.description.checks.live.data import shared_volumes
 from trainium_cdk.description.checks.live.model import Check, CheckTarget, Found, Subject, join_words
 from trainium_cdk.description.checks.pcluster import partition
+from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
 
 VOLUME_ACTIONS = (
@@ -28,6 +34,7 @@ GRANTED = (
 """Operations of a grant for a service that starts instances (Auto Scaling user guide, key policy requirements; EC2 user guide, Spot; 2026-11)."""
 AWS_OWN = re.compile(r"(^|/)alias/aws/")
 DESCRIBE = ("kms:DescribeKey", "kms:GetKeyPolicy")
+DESCRIBE_SECRET, AWS_OWN_OF_SECRETS = "secretsmanager:DescribeSecret", "alias/aws/secretsmanager"
 
 
 @dataclass(frozen=True)
@@ -254,6 +261,104 @@ def describe(target: CheckTarget, aws: Aws, id: str, *, grants: bool = False) ->
     )
 
 
+Topics = dict[KeyPath, "tuple[str, KmsKey | None] | None"]
+"""The key of each topic: its id, empty without one, and its description; None where the topic does not exist."""
+
+
+def topics(target: CheckTarget) -> dict[KeyPath, str]:
+    """The topics of alarms, and of messages about jobs, by the keys that name them."""
+    return {at: arn for at, arn in target.inventory.alarm_topics().items() if not is_placeholder(arn)}
+
+
+def evaluate_topics(target: CheckTarget, states: Topics) -> Found:
+    for at, state in states.items():
+        subject = target.about(f"topic {topics(target)[at].rpartition(':')[2]}", *at)
+        if state is None:
+            yield subject.error("none", f"it does not exist in {target.env.region}", "create it, or correct the ARN")
+            continue
+        id, key = state
+        if at[-1] == "job_topic":  # a role of the account sends, which the key's policy or IAM lets use it
+            yield subject.ok("exists", "messages about jobs may be sent to it")
+        elif not id:
+            yield subject.ok("exists", "alarms may be sent to it")
+        elif AWS_OWN.search(id) or (key and key.of_aws):
+            yield subject.error(
+                "encrypted with AWS's own key",
+                "CloudWatch may not use this key, so that no alarm would arrive",
+                "give the topic a key of yours whose policy allows cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey*, or none",
+            )
+        elif key and (problem := unusable(target, key, subject, "the topic's key")):
+            yield problem
+        elif key and key.policy is not None and key.allows(["cloudwatch.amazonaws.com"], "kms:GenerateDataKey"):
+            yield subject.ok("encrypted", f"CloudWatch may use its key {id.rpartition('/')[2]}")
+        else:
+            missing = "its key's policy does not allow CloudWatch to use it, so that no alarm would arrive"
+            unknown = "its key is of another account: its policy cannot be read"
+            fix = "allow cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey* in the policy of the key"
+            if key and key.policy is None:
+                yield subject.warning(id, unknown, fix)
+            else:
+                yield subject.error(id, missing, fix)
+
+
+def fetch_topics(target: CheckTarget, aws: Aws) -> Topics:
+    found: Topics = {}
+    for at, arn in topics(target).items():
+        answer = aws.find("sns:GetTopicAttributes", TopicArn=arn)
+        id = str((answer or {}).get("Attributes", {}).get("KmsMasterKeyId", ""))
+        key = describe(target, aws, id) if id and not AWS_OWN.search(id) else None
+        found[at] = (id, key) if answer else None
+    return found
+
+
+Secrets = dict[KeyPath, "tuple[dict[str, Any] | None, KmsKey | None]"]
+"""Each secret as AWS describes it, None where there is none, and its key, None for AWS's own."""
+
+
+def secret_arns(target: CheckTarget) -> dict[KeyPath, str]:
+    """The secret by the key that names it, unless it is not known before the deployment."""
+    accounting = target.env.pcluster.accounting
+    if not accounting or is_placeholder(accounting.password_secret):
+        return {}
+    return {("pcluster", "accounting", "password_secret"): accounting.password_secret}
+
+
+def fetch_secrets(target: CheckTarget, aws: Aws) -> Secrets:
+    found: Secrets = {}
+    for at, arn in secret_arns(target).items():
+        described = aws.find(DESCRIBE_SECRET, SecretId=arn)
+        id = (described or {}).get("KmsKeyId") or AWS_OWN_OF_SECRETS
+        found[at] = (described, None if id.endswith(AWS_OWN_OF_SECRETS) else describe(target, aws, id))
+    return found
+
+
+def evaluate_secrets(target: CheckTarget, secrets: Secrets) -> Found:
+    """The head node's role may use a key through Secrets Manager: the key's policy must let it."""
+    root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
+    for at, (secret, key) in secrets.items():
+        arn = secret_arns(target)[at]
+        subject = target.about(f"secret {arn.rpartition(':')[2]}", *at)
+        if secret is None:
+            reason = f"this secret does not exist in {target.env.region}"
+            yield subject.error("none", reason, "create it, or correct the ARN")
+        elif secret.get("DeletedDate"):
+            restore = f"aws secretsmanager restore-secret --secret-id {arn} --region {target.env.region}"
+            yield subject.error("scheduled for deletion", "the head node cannot read it", restore)
+        elif key is None:
+            yield subject.ok("exists", "it is encrypted with AWS's own key; its value is not read")
+        elif problem := unusable(target, key, subject, "the key of this secret"):
+            yield problem
+        else:
+            value = f"encrypted with {(key.metadata or {})['KeyId']}"
+            fix = f"let the key's policy allow {root} kms:Decrypt through Secrets Manager (kms:ViaService)"
+            if key.policy is None:
+                yield subject.info(value, "not checked: whether the key's policy lets the head node use it", fix)
+            elif key.allows([root, target.account], "kms:Decrypt"):
+                yield subject.ok(value, "the head node may use this key for the secret; its value is not read")
+            else:
+                yield subject.error(value, "the key's policy does not let the head node use it", fix)
+
+
 CHECKS: tuple[Check[Any], ...] = (
     _volumes("volume-keys", "default key of EBS", _default, _uses_default_key, "ec2:GetEbsDefaultKmsKeyId"),
     _volumes(
@@ -277,4 +382,10 @@ CHECKS: tuple[Check[Any], ...] = (
         lambda t: bool(shared_volumes(t, "ebs")),
         "ec2:DescribeVolumes",
     ),
+    Check(
+        "alarm-topics", (*DESCRIBE, "sns:GetTopicAttributes"), fetch_topics, evaluate_topics, lambda t: bool(topics(t))
+    ),
+)
+SECRET_CHECKS: tuple[Check[Any], ...] = (
+    Check("secrets", (DESCRIBE_SECRET, *DESCRIBE), fetch_secrets, evaluate_secrets, lambda t: bool(secret_arns(t))),
 )

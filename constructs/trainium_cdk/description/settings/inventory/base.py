@@ -196,7 +196,7 @@ class Inventory(ABC):
     # What it needs of the account, beside its parts
 
     def linked_roles(self) -> tuple[str, ...]:
-        """Service-linked roles that it acts with, by their names in `checks.live.access`."""
+        """Service-linked roles that it acts with, by their names in `checks.live.account`."""
         return ()
 
     def alarm_topics(self) -> Mapping[KeyPath, str]:
@@ -206,7 +206,7 @@ class Inventory(ABC):
         return {("observability", name): topic for name, topic in topics.items() if topic}
 
     def volume_roles(self) -> tuple[str, ...]:
-        """Service-linked roles that start its nodes, which a customer key of volumes must allow; by their names in `checks.live.access`."""
+        """Service-linked roles that start its nodes, which a customer key of volumes must allow; by their names in `checks.live.account`."""
         return ()
 
     def volume_keys(self) -> tuple[str, ...] | None:

@@ -11,8 +11,8 @@ import io
 import tarfile
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
-from trainium_cdk.description.cluster_configuration.config import Config
 from trainium_cdk.description.node import env as node_env
 from trainium_cdk.description.node.scripts import CONFIGURE, files, scripts_dir
 from trainium_cdk.description.outputs.contract import SOURCES
@@ -49,7 +49,7 @@ class Bake:
     image_id: str
     script: str
     key: str
-    configuration: Config
+    configuration: dict[str, Any]
 
 
 def bake(
@@ -71,7 +71,7 @@ def bake(
     digest = hashlib.sha256(f"{parent_image}\n{text}".encode()).hexdigest()[:8]
     image_id = f"{env.name}-neuron-{env.release.version.replace('.', '-')}-{env.pcluster.os}-{digest}"
     key = f"{SOURCES}{image_id}.sh"
-    build: Config = {
+    build: dict[str, Any] = {
         "InstanceType": env.pcluster.head.instance_type,
         "ParentImage": parent_image,
         "Imds": {"ImdsSupport": "v2.0"},
@@ -80,7 +80,7 @@ def bake(
     }
     size = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version) + ROOM_GIB
     tags = {**env.tags, "trainium:neuron-release": env.release.version}
-    configuration: Config = {
+    configuration: dict[str, Any] = {
         "Region": env.region,
         "Image": {
             "RootVolume": {"Size": size, "Encrypted": True},

@@ -1,4 +1,4 @@
-"""The encryption key."""
+"""Keys and topics that an environment names by their ARNs: of its region, and of its account."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.environment import KEY_ARN
 from trainium_cdk.description.settings.pcluster import PROVIDER_POLICIES
 from trainium_cdk.description.settings.types import is_placeholder
+from trainium_cdk.problems import KeyPath
 
 RULES = Rules()
 
@@ -56,3 +57,24 @@ def foreign_key(env: Environment) -> Iterator[Problem]:
             f"the key is in account {key['account']}, which must allow its use in {env.account}: this stack cannot change the key's policy",
             f"give a key of {env.account}, or let the key's policy allow the roles and services of this account",
         )
+
+
+@RULES.refuse("CloudWatch user guide, Notify_Users_Alarm_Changes: a topic of the alarm's region")
+def topic_of_another_region(env: Environment) -> Iterator[Problem]:
+    for key, topic in _topics(env):
+        if not topic or is_placeholder(topic):
+            continue
+        _, _, service, region, *_ = topic.split(":")
+        if service != "sns":
+            yield error(key, f"this is an ARN of {service}", "give the ARN of an SNS topic")
+        elif region != env.region:
+            why = f"the alarms are in {env.region}: CloudWatch notifies topics of its region only"
+            if key[-1] == "job_topic":
+                why = f"the cluster is in {env.region}, whose function sends to topics of its region only"
+            yield error(key, f"the topic is in {region}, but {why}", f"give a topic in {env.region}")
+
+
+def _topics(env: Environment) -> Iterator[tuple[KeyPath, str | None]]:
+    if seen := env.observability:
+        yield ("observability", "alarm_topic"), seen.alarm_topic
+        yield ("observability", "job_topic"), seen.job_topic
