@@ -13,7 +13,7 @@ from trainium_cdk.runner.errors import Later, Refused
 from trainium_cdk.runner.head import admission
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import StageSpec
-from trainium_cdk.runner.work import allocation
+from trainium_cdk.runner.work import tasks
 
 HOUR = 3600
 STAGES = (StageSpec("prepare"), StageSpec("precompile"), StageSpec("train", seconds=HOUR))
@@ -116,7 +116,7 @@ def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypa
 def test_the_limit_of_a_training_that_begins(told: str, changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     calls = tells(monkeypatch, squeue=told, scontrol="")
-    allocation.lower_limit(HOUR)
+    tasks.lower_limit(HOUR)
     assert calls[1:] == ([("scontrol", "update", "JobId=7", changes)] if changes else [])
 
 
@@ -125,5 +125,5 @@ def test_a_limit_that_cannot_be_lowered_is_told(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     tells(monkeypatch)
-    allocation.lower_limit(HOUR)
+    tasks.lower_limit(HOUR)
     assert capfd.readouterr().out == "trn: the time limit still counts compiling: no accounting\n"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import bucket
+from ..bucket import SUFFIX, Mark, stats
 from ..errors import Refused
-from ..kept import SUFFIX, Mark, stats
 from ..spec import Checkpoints, JobSpec, from_json
 from .checkpoints import DESCRIPTION, check_same, describe
 from .making import Failed, Here, check_room, remove, say

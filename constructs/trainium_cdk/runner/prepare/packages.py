@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from ..errors import Refused
 from ..files import write, write_json
-from .bases import RECORD, activate
-from .making import Failed, Here, once, remove, say
+from .making import RECORD, Failed, Here, activate, once, remove, say
 from .unused import mark_used
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from .. import files, records, slurm
 from ..errors import Later, Refused
-from .bases import RECORD
-from .making import Here, remove, say
+from .making import RECORD, Here, remove, say
 
 DAYS = 30
 """Days for which a virtual environment stays after its last use."""

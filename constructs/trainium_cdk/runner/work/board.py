@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import requests
 from ..errors import Refused
 from ..head.answers import own_job
-from ..prepare import bases
+from ..prepare import making
 from ..spec import Word
 from ..words import shared_root
 
@@ -71,10 +71,10 @@ def _words(program: str, folder: Path, port: str, host: str) -> list[str]:
 
 def _variables(folder: Path, venv: Word) -> tuple[dict[str, str], Path | None]:
     """The variables with which it is found, and the virtual environment that it should be in."""
-    base = bases.find_base(venv, shared_root())
-    own = bases.find_own(folder) or bases.find_own(folder.parent)  # a member of an array has its array's
+    base = making.find_base(venv, shared_root())
+    own = making.find_own(folder) or making.find_own(folder.parent)  # a member of an array has its array's
     variables = {"PATH": os.defpath, **os.environ}
     for place in (base, own):
         if place and (place / "bin").is_dir():
-            variables = bases.activate(place, variables)
+            variables = making.activate(place, variables)
     return variables, own or base
