@@ -7,18 +7,21 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import files
-from .errors import Refused
+from .errors import Refused, Unknown
 from .requests import Cluster
 from .spec import JobSpec, from_json, to_json
 
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
+"""Of a job, which its folder is named by."""
+_MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 PLACE = "trn-runner"
 """Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
 OFFER = "forward"
@@ -27,6 +30,19 @@ LINKED_FROM_BYTES, LINKED_FROM_ENTRIES = 100_000, 500
 """Members of an array share larger files, and folders with more entries. The rest of the code is copied for each."""
 COPIES_AT_ONCE = 16
 """A file system over the network takes milliseconds for each file."""
+
+
+def split(id: str) -> tuple[str, str]:
+    """A job's id, and the index of its member; empty if it is none.
+
+    Raises:
+        Unknown: no job can have that id.
+    """
+    job, slash, _ = id.partition("/")
+    member = _MEMBER.fullmatch(id[len(job) :])
+    if not ID.fullmatch(job) or member is None:
+        raise Unknown(f"there is no job {id[:100]!r}")
+    return job, member[1] or "" if slash else ""
 
 
 def lay_out(folder: Path, job: JobSpec) -> None:
@@ -88,6 +104,8 @@ def lay_out_member(root: Path, index: str) -> Path:
 
 def _copy_code(source: Path, target: Path) -> None:
     """Copy a job's code, whole or not at all. Several nodes of a member may do so at once. Large files and folders become links to the source."""
+    from concurrent.futures import ThreadPoolExecutor  # slow, and for arrays alone
+
     part = Path(tempfile.mkdtemp(prefix=".code.", dir=target.parent))
     part.chmod(0o755)
     try:

@@ -14,7 +14,6 @@ from ..requests import Cluster
 from ..spec import JobSpec, SpecError
 from ..words import folder_places, resolve, shared_root
 from . import people, sbatch
-from .jobs import split
 from .standing import ACTIVE, COMPLETED, stand
 
 
@@ -125,7 +124,7 @@ def wait_for(cluster: Cluster, after: str) -> str:
         Later: Slurm does not answer.
     """
     try:
-        other, member = split(after)
+        other, member = layout.split(after)
     except Unknown as e:
         raise Refused(f"{e} on this cluster. Give another one as --after") from None
     folder = cluster.jobs / other

@@ -37,7 +37,7 @@ def status(cluster: Cluster, given: Status) -> JobStatus:
         Unknown: there is no such job.
         NoMember: the array has no such member.
     """
-    id, index = jobs.split(given.id)
+    id, index = layout.split(given.id)
     if (found := job_status(cluster, given.id)) is not None:
         return _with_progress(cluster, member(found, index))
     if (found := _of_others(cluster, id)) is None:
@@ -55,7 +55,7 @@ def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
 
 def job_status(cluster: Cluster, given: str) -> JobStatus | None:
     """The status of one of this user's jobs, with what its accounting has, and what the disk has left; None: there is no such job."""
-    id, member = jobs.split(given)
+    id, member = layout.split(given)
     found = jobs.submissions(cluster, [id])
     if id not in found:
         return None
@@ -79,7 +79,7 @@ def own_job(cluster: Cluster, given: str, what: str) -> JobStatus:
         NoMember: the array has no such member.
         Theirs: it is another user's.
     """
-    id, index = jobs.split(given)
+    id, index = layout.split(given)
     found = job_status(cluster, given)
     if found is not None:
         return member(found, index)
@@ -103,7 +103,7 @@ def member(job: JobStatus, index: str) -> JobStatus:
 
 def settings(cluster: Cluster, given: JobSettings) -> Mapping[str, Any]:
     """See `requests.JobSettings`."""
-    record = files.read_json(cluster.jobs / jobs.split(given.id)[0] / "job.json")
+    record = files.read_json(cluster.jobs / layout.split(given.id)[0] / "job.json")
     found = record.get("settings") if isinstance(record, dict) else None
     return found if isinstance(found, dict) else {}
 

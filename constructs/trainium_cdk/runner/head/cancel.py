@@ -27,7 +27,7 @@ def cancel(cluster: Cluster, given: Cancel) -> JobStatus:
         Theirs: it is another user's.
         Later: Slurm does not answer.
     """
-    id, member = jobs.split(given.id)
+    id, member = layout.split(given.id)
     folder = cluster.jobs / id
     record = records.submitted(folder)
     number = record.numbers.get("train", "") if record else ""

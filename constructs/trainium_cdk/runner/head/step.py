@@ -16,7 +16,6 @@ from ..errors import Refused
 from ..spec import SpecError, StageSpec
 from ..words import shared_root
 from .answers import own_job
-from .jobs import split
 from .nodes import hostnames
 from .status import JobStatus
 
@@ -107,7 +106,7 @@ def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
         Refused: there is no such rank, or the job's record is damaged.
     """
     try:
-        made = layout.read_job(cluster.jobs / split(job.id)[0])
+        made = layout.read_job(cluster.jobs / layout.split(job.id)[0])
     except SpecError as e:
         raise Refused(f"the record of {job.id}, job.json, is damaged: {e}. Give the node instead of the rank") from None
     last = made.stages[-1] if made.stages else StageSpec("train")

@@ -20,18 +20,16 @@ from pathlib import Path
 
 from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken
-from ..prepare import main as prepare
 from ..records import SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..spec import JobSpec, StageSpec, to_json
 from . import admission, sbatch, standing
-from .jobs import ID, inactive
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"
+"""What sbatch prints if the queue's partition is INACTIVE."""
 _FULL = re.compile("unable to accept job|job queue full")
 """What sbatch says first when Slurm has MaxJobCount jobs; then it tries for 120 seconds (Slurm 22.05 and 26.05, sbatch.c)."""
-"""What sbatch prints if the queue's partition is INACTIVE."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,10 +48,17 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
                     raise Later(wait)
                 told.append(submit(cluster, job, given.addresses))
             except ReportedError as e:
-                hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
-                told.append(Outcome(error=Error(e.kind, f"{e}{hint}")))
+                told.append(Outcome(error=Error(e.kind, f"{e}{_hint(cluster, e)}")))
                 wait = str(e) if isinstance(e, Later) else ""
     return told
+
+
+def _hint(cluster: Cluster, error: ReportedError) -> str:
+    if _INACTIVE not in str(error):
+        return ""
+    from .jobs import inactive
+
+    return f". {inactive(cluster)}"
 
 
 def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outcome:
@@ -67,7 +72,7 @@ def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outc
         Taken: there is another job by its id.
         Later: Slurm does not answer.
     """
-    if not ID.fullmatch(job.id):
+    if not layout.ID.fullmatch(job.id):
         raise Refused(f"{job.id!r:.100} is not the id of a job. Use letters, digits, dots and hyphens")
     folder = cluster.jobs / job.id
     with _lock(cluster, job.id):
@@ -123,11 +128,15 @@ def _begin(cluster: Cluster, job: JobSpec, folder: Path, addresses: Mapping[str,
 
 def _needed(job: JobSpec, folder: Path, addresses: Mapping[str, str]) -> list[StageSpec]:
     """The stages of a job. Fetching takes a node, and is left out if all is there."""
-    with contextlib.suppress(prepare.NotFetched):
-        if any(one.name == "prepare" for one in job.stages):
+    others = [one for one in job.stages if one.name != "prepare"]
+    if len(others) < len(job.stages):
+        from ..prepare import main as prepare
+
+        try:
             prepare.check(folder, job, job.variables, addresses)
-        return [one for one in job.stages if one.name != "prepare"]
-    return list(job.stages)
+        except prepare.NotFetched:
+            return list(job.stages)
+    return others
 
 
 def _complete(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,24 @@ from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import JobSpec
-from . import archives, code, compiled, data, models, needs, packages, requirements, resume, sources, unused
 from .making import Failed, Here, NotFetched, say
 
-STEPS: Mapping[str, Callable[..., None]] = {
-    "source": sources.source,
-    "archive": archives.archive,
-    "file": data.file,
-    "prefix": data.prefix,
-    "model": models.model,
-    "dataset": models.dataset,
-    "packages": packages.packages,
-    "requirements": requirements.requirements,
-    "code": code.code,
-    "modules": needs.modules,
-    "tools": needs.tools,
-    "files": needs.files,
-    "compiled": compiled.compiled,
+STEPS: Mapping[str, str] = {
+    "source": "sources.source",
+    "archive": "archives.archive",
+    "file": "data.file",
+    "prefix": "data.prefix",
+    "model": "models.model",
+    "dataset": "models.dataset",
+    "packages": "packages.packages",
+    "requirements": "requirements.requirements",
+    "code": "code.code",
+    "modules": "needs.modules",
+    "tools": "needs.tools",
+    "files": "needs.files",
+    "compiled": "compiled.compiled",
 }
-"""Each step's function: it gets `Here`, and the step's arguments by their names."""
+"""Each step's function, as MODULE.FUNCTION of this folder: it gets `Here`, and the step's arguments by their names."""
 
 
 def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
@@ -66,6 +66,8 @@ def carry_out(folder: Path, job: JobSpec, variables: Mapping[str, str]) -> None:
         say("everything is already fetched")
     except NotFetched:
         _steps(here, job)
+    from . import unused
+
     unused.remove_unused(here)
 
 
@@ -82,10 +84,14 @@ def _steps(here: Here, job: JobSpec) -> None:
             continue
         given = {name: here.plain(value) for name, value in step.with_.items()}
         try:
-            STEPS[step.do](here, **given)
+            module, _, function = STEPS[step.do].partition(".")
+            getattr(import_module(f".{module}", __package__), function)(here, **given)
         except NotFetched as e:
             absent = e
-    resume.resume(here, job)
+    if job.checkpoints and job.checkpoints.source:
+        from . import resume
+
+        resume.resume(here, job)
     if absent:
         raise absent
 
