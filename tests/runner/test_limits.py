@@ -10,7 +10,7 @@ from tests.runner.asking import job, on_slurm
 from tests.runner.test_blocks import block
 from trainium_cdk.runner import blocks, slurm
 from trainium_cdk.runner.errors import Later, Refused
-from trainium_cdk.runner.head import admission
+from trainium_cdk.runner.head import submit
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import StageSpec
 from trainium_cdk.runner.work import tasks
@@ -59,13 +59,13 @@ def test_what_the_queue_and_its_qos_allow(
 ) -> None:  # fmt: skip
     told = {"scontrol": f"PartitionName=compute1 {partition} State=UP\n", **({} if qos is None else {"sacctmgr": qos})}
     tells(monkeypatch, **told)
-    assert admission.longest(cluster, job("j", stages=STAGES)) == (expected, note)
+    assert submit.longest(cluster, job("j", stages=STAGES)) == (expected, note)
 
 
 def test_what_the_qos_of_a_job_allows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = tells(monkeypatch, scontrol="MaxTime=UNLIMITED QoS=N/A", sacctmgr="1-00:00:00")
     made = job("j", stages=STAGES, slurm=on_slurm(qos="long"))
-    assert admission.longest(cluster, made) == (24 * HOUR, "")
+    assert submit.longest(cluster, made) == (24 * HOUR, "")
     assert calls[1][-2:] == ("name=long", "format=maxwall")
 
 
@@ -76,7 +76,7 @@ def test_slurm_is_not_asked_in_vain(
     stages: tuple[StageSpec, ...], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tells(monkeypatch)
-    assert admission.longest(cluster, job("j", stages=stages)) == (None, "")
+    assert submit.longest(cluster, job("j", stages=stages)) == (None, "")
     assert calls == []
 
 
@@ -86,7 +86,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(cluster: Cluster, monk
 
     monkeypatch.setattr(slurm, "run", away)
     with pytest.raises(Later):
-        admission.longest(cluster, job("j", stages=STAGES))
+        submit.longest(cluster, job("j", stages=STAGES))
 
 
 def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +94,9 @@ def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypa
     tells(monkeypatch, scontrol="MaxTime=UNLIMITED QoS=N/A")
     over, other = block(stops=-60, ends=-1), block(stops=60, queue="other")
     blocks.note(cluster.jobs, [over, other])
-    assert admission.longest(cluster, job("j", stages=STAGES)) == (None, "")
+    assert submit.longest(cluster, job("j", stages=STAGES)) == (None, "")
     blocks.note(cluster.jobs, [over, other, block(stops=1800), block("cr-9", stops=2 * HOUR)])
-    most, note = admission.longest(cluster, job("j", stages=STAGES))
+    most, note = submit.longest(cluster, job("j", stages=STAGES))
     assert most is not None
     assert abs(most - 2 * HOUR) < 60
     assert note.startswith("capacity block cr-9 allows ")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.runner.world import CLUSTER, World
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import ask, log, log_files
+from trainium_cdk.runner.head import ask, log
 from trainium_cdk.runner.readers.log import progress
 from trainium_cdk.runner.requests import ReadLog, read_answer
 from trainium_cdk.runner.spec import Packed, to_json
@@ -79,7 +79,7 @@ def test_the_last_lines(data: bytes, count: int) -> None:
 
     lines = data.splitlines(keepends=True)
     whole = b"".join(lines[len(lines) - min(count, len(lines)) :])
-    assert data[log_files.last_lines(io.BytesIO(data), len(data), count) :] == whole
+    assert data[log.last_lines(io.BytesIO(data), len(data), count) :] == whole
 
 
 def test_the_last_lines_are_looked_for_near_the_end(tmp_path: Path) -> None:
@@ -87,17 +87,17 @@ def test_the_last_lines_are_looked_for_near_the_end(tmp_path: Path) -> None:
     size = 1 << 40
     with (tmp_path / "log").open("w+b") as file:
         file.truncate(size)
-        assert log_files.last_lines(file, size, 10) == size - (1 << 24)
+        assert log.last_lines(file, size, 10) == size - (1 << 24)
 
 
 def test_where_the_end_of_a_log_begins_does_not_change_the_step(logs: Path) -> None:
     """A line that is cut has lost its node and worker: the lines after it would be those of another one."""
     (logs / "train.log").write_bytes(b"".join(b'0: {"step": %d, "loss": 2.5}\n' % at for at in range(10, 30)))
     for most in range(60, 200):
-        end = log_files.read_end(CLUSTER, "j-1", "train", most)
+        end = log.read_end(CLUSTER, "j-1", "train", most)
         assert end.startswith(b"0: ")
         assert progress(end) == "step 29: loss 2.5"
-    assert log_files.read_end(CLUSTER, "j-1", "train", 9999).startswith(b'0: {"step": 10')
+    assert log.read_end(CLUSTER, "j-1", "train", 9999).startswith(b'0: {"step": 10')
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])

@@ -23,7 +23,7 @@ from trainium_cdk.client.jobs import fetching
 from trainium_cdk.description.requirements import Requirements, read
 from trainium_cdk.jobs import Script
 from trainium_cdk.runner.prepare.making import activate
-from trainium_cdk.runner.prepare.requirements import explain, secrets
+from trainium_cdk.runner.prepare.packages import explain, secrets
 from trainium_cdk.runner.spec import PrepareStep
 
 ENGINES = ["slurm", "eks"]

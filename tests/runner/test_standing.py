@@ -13,7 +13,7 @@ import pytest
 from tests.runner.asking import job, on_slurm
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import sbatch
-from trainium_cdk.runner.head.requeued import just_ended
+from trainium_cdk.runner.head.answers import just_ended
 from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row

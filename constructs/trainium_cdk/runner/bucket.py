@@ -1,5 +1,5 @@
 """Objects in S3, by the AWS CLI of the job's programs, with the role of jobs; and the mark of a checkpoint there, which `work.keep` writes and
-`prepare.outside` reads. An address is s3://BUCKET/KEY."""
+`prepare.resume` reads. An address is s3://BUCKET/KEY."""
 
 from __future__ import annotations
 

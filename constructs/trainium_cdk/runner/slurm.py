@@ -25,6 +25,8 @@ SECONDS = 120
 STAGES = ("prepare", "precompile", "train")
 """In their order. One job of Slurm's carries out all stages that have its number, and has the name of the last one."""
 _MOST = 2000  # characters of an error
+_MOST_NAMES = 100_000
+"""Names in a list of nodes."""
 _LEFT_OUT = ("SBATCH_", "SQUEUE_", "SCONTROL_", "SINFO_", "SACCT_", "SACCTMGR_", "SRUN_", "SLURM_")
 """Variables of the user's own defaults, and of a job in which this runs: sbatch and srun would pass those on to another job."""
 _KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_SACK_")
@@ -216,6 +218,34 @@ def field(name: str, line: str) -> str:
     """
     found = re.search(rf"(?:^|\s){name}=(\S*)", line)
     return found[1] if found else ""
+
+
+def hostnames(text: str) -> list[str]:
+    """The names in a list of Slurm's.
+
+    >>> hostnames("a-[1-2,05],b,c[01-02]x")
+    ['a-1', 'a-2', 'a-05', 'b', 'c01x', 'c02x']
+    """
+    found: list[str] = []
+    for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        found += _expand(one)
+        if len(found) > _MOST_NAMES:
+            break
+    return found[:_MOST_NAMES]
+
+
+def _expand(text: str) -> list[str]:
+    before, bracket, rest = text.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not bracket or not closed:
+        return [text]
+    found = []
+    for part in inside.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            numbers = range(int(first), min(int(last or first), int(first) + _MOST_NAMES) + 1)
+            found += [f"{before}{number:0{len(first)}}" for number in numbers]
+    return [f"{name}{end}" for name in found for end in _expand(after)]
 
 
 def seconds(text: str) -> int | None:

@@ -16,11 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .. import blocks
+from .. import blocks, layout
 from ..errors import ReportedError, Unknown, place_of
 from ..requests import Error, read_request
 from ..spec import SpecError, to_json
-from . import people
 
 MOST = 400_000_000
 """Characters of a request."""
@@ -42,7 +41,7 @@ def answer(text: str) -> Any:
     """The answer to a request. It never raises: an error is an answer, too."""
     try:
         name, cluster, given = read_request(json.loads(text))
-        people.check_folder(cluster)
+        layout.check_folder(cluster)
         if cluster.blocks:
             blocks.note(cluster.jobs, cluster.blocks)
         more = {}

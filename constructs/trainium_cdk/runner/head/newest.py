@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import arrays, bucket, layout, records
 from ..errors import Refused
+from ..layout import owner_of
 from ..prepare import checkpoints
 from ..requests import PEOPLE, Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
 from ..spec import SpecError
 from ..work import keep
 from . import jobs
-from .people import owner_of
 from .status import checkpoints_in
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,18 @@ from ..spec import JobSpec
 from .making import Failed, Here, NotFetched, say
 
 STEPS: Mapping[str, str] = {
-    "source": "sources.source",
-    "archive": "archives.archive",
-    "file": "data.file",
-    "prefix": "data.prefix",
-    "model": "models.model",
-    "dataset": "models.dataset",
+    "source": "fetching.source",
+    "archive": "fetching.archive",
+    "file": "fetching.file",
+    "prefix": "fetching.prefix",
+    "model": "fetching.model",
+    "dataset": "fetching.dataset",
     "packages": "packages.packages",
-    "requirements": "requirements.requirements",
-    "code": "code.code",
-    "modules": "needs.modules",
-    "tools": "needs.tools",
-    "files": "needs.files",
+    "requirements": "packages.requirements",
+    "code": "unpack.code",
+    "modules": "main.modules",
+    "tools": "main.tools",
+    "files": "main.files",
     "compiled": "compiled.compiled",
 }
 """Each step's function, as MODULE.FUNCTION of this folder: it gets `Here`, and the step's arguments by their names."""
@@ -66,9 +68,9 @@ def carry_out(folder: Path, job: JobSpec, variables: Mapping[str, str]) -> None:
         say("everything is already fetched")
     except NotFetched:
         _steps(here, job)
-    from . import unused
+    from . import packages
 
-    unused.remove_unused(here)
+    packages.remove_unused(here)
 
 
 _ALONE = ("files", "tools")
@@ -110,6 +112,35 @@ def main(folder: str, secret: str) -> None:
     except (Failed, OSError) as e:
         print(f"trn: {e}", file=sys.stderr)
         sys.exit(75)
+
+
+# --- what nobody fetches: without it, a job is refused before Trainium nodes are paid for -----------------------------------------------
+
+
+def modules(here: Here, names: Sequence[str], fix: str) -> None:
+    """Refuse a job where Python does not find a module."""
+    if absent := here.absent_modules(names):
+        raise Refused(f"the nodes' Python has no {absent}. {fix}")
+
+
+def tools(here: Here, names: Sequence[str], fix: str) -> None:
+    """Refuse a job where there is no such program."""
+    for name in names:
+        if not shutil.which(name, path=here.variables.get("PATH")):
+            raise Refused(f"there is no {name} here. {fix}")
+
+
+def files(_here: Here, folder: str, pattern: str, count: int, fix: str, says: str = "") -> None:
+    """Refuse a job where a folder, with those right below it, has fewer files. `says`: all of the message; then the folder must be there too."""
+    place = Path(folder)
+    if not place.is_dir():
+        if says:
+            raise Refused(says)
+        return  # not visible from here, or fetched later
+    found = [one for below in (place, *(f for f in place.iterdir() if f.is_dir())) for one in below.iterdir()]
+    there = sum(fnmatch.fnmatchcase(one.name, pattern) for one in found)
+    if there < count:
+        raise Refused(says or f"{folder} has {there} files {pattern}, and the job needs {count}. {fix}")
 
 
 __all__ = ["Failed", "NotFetched", "Refused", "carry_out", "check", "main"]

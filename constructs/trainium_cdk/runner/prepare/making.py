@@ -18,6 +18,8 @@ from ..files import read_json
 from ..spec import JobSpec, SpecError, Word, read_word
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 
+_FIND = "import importlib.util as i, sys\nprint(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
+
 
 class NotFetched(Exception):
     """Something must be fetched, and this is only a check."""
@@ -118,6 +120,17 @@ class Here:
         except FileNotFoundError:
             raise Refused(self.without(words[0])) from None
         return done.returncode, done.stdout, done.stderr
+
+    def absent_modules(self, names: Sequence[str]) -> str:
+        """The modules that Python does not find here, with spaces between; empty if it finds all.
+
+        Raises:
+            Failed: Python did not answer.
+        """
+        code, output, errors = self.ask([self.python, "-c", _FIND, *names])
+        if code:
+            raise Failed(f"{self.python} failed: {errors.strip()[-300:]}")
+        return output.strip()
 
     def without(self, program: str) -> str:
         """Describe the lack of a program, and the fix."""
