@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .. import arrays, blocks, files, layout, records, slurm
 from ..errors import Later, NoMember, Refused, Theirs, Unknown
 from ..records import SubmittedRecord, one_line
 from ..requests import Active, Cancel, Cluster, History, JobSettings, ListJobs, Log, LogPiece, ReadLog, Report, Status
 from ..slurm import Row
-from ..spec import SpecError, StageSpec
-from . import jobs, log
+from ..spec import Packed, SpecError, StageSpec
+from . import jobs
 from .stages import moment
 from .status import ACTIVE, JobStatus, last_begun, shortened
 
@@ -54,7 +56,7 @@ def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
         return job
     from ..readers.log import kept, progress  # slow, and for a job alone
 
-    end = log.read_end(cluster, job.id, "train", _END)
+    end = read_end(cluster, job.id, "train", _END)
     return replace(job, progress=one_line(progress(end)), kept=one_line(kept(end)))
 
 
@@ -143,8 +145,8 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Log:
     node = None if given.rank is None else node_of(cluster, status, given.rank)
     piece = LogPiece(offset=given.offset)
     with contextlib.suppress(FileNotFoundError):
-        path = log.path_of(cluster, given.id, stage, given.node if node is None else node)
-        piece = log.piece(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail)
+        path = path_of(cluster, given.id, stage, given.node if node is None else node)
+        piece = _read_log(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail)
     return Log(status, stage, piece, node=node)
 
 
@@ -155,7 +157,7 @@ def report(cluster: Cluster, given: Report) -> History:
     logs = {name: LogPiece() for name in names}
     for name in names:
         try:
-            logs[name] = log.piece(log.path_of(cluster, given.id, name, None), "", 0, left, None)
+            logs[name] = _read_log(path_of(cluster, given.id, name, None), "", 0, left, None)
             left -= min(left, logs[name].size)
         except FileNotFoundError:  # it has not begun
             continue
@@ -171,7 +173,7 @@ def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> Iterator
     for at, index in enumerate(wanted):
         begin, most = given.members.get(index, 0), left // (len(wanted) - at)
         with contextlib.suppress(FileNotFoundError, Refused):  # it has not begun, or has replaced it
-            piece = log.piece(log.path_of(cluster, f"{status.id}/{index}", "train", None), "", begin, most, given.tail)
+            piece = _read_log(path_of(cluster, f"{status.id}/{index}", "train", None), "", begin, most, given.tail)
             left -= min(most, max(0, piece.size - piece.offset))
             if piece.data or piece.offset < begin:
                 yield replace(piece, member=index)
@@ -329,3 +331,95 @@ def _stop(id: str, number: str, member: str) -> None:
         slurm.run("scancel", f"{number}_{member}")
     except Refused as e:
         raise Later(str(e)) from None
+
+
+# --- the files of jobs' logs: a job can write its own, so what is not a regular file is not opened --------------------------------------
+
+_BLOCK, _MOST = 1 << 16, 1 << 24  # bytes that are read at once, and of a log's end in which last lines are looked for
+
+
+def _read_log(path: Path, name: str, offset: int, most: int, tail: int | None) -> LogPiece:
+    """A piece of a log.
+
+    Args:
+        name: of the log, as an error has it.
+        offset, most, tail: as of `requests.ReadLog`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        Refused: it is not a regular file.
+    """
+    with open_log(path, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = max(offset, 0)
+        if tail is not None:
+            begin = max(begin, last_lines(file, size, tail))
+        data = b""
+        if begin < size:  # a file system may not take an offset far behind the end
+            file.seek(begin)
+            data = file.read(max(0, most))
+        return LogPiece(size, begin if data else min(begin, size), Packed(data))
+
+
+def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
+    """The last lines of a log, at most so many bytes; empty if there is none, or it cannot be read. The first line is whole, as it begins with its
+    node and worker."""
+    with contextlib.suppress(OSError, Refused), open_log(path_of(cluster, id, stage, None), "") as file:
+        size = os.fstat(file.fileno()).st_size
+        end = _at(file, max(0, size - most), size)
+        return end[end.find(b"\n") + 1 :] if size > most else end
+    return b""
+
+
+def last_lines(file: BinaryIO, size: int, count: int) -> int:
+    """Return the offset at which the last lines of a file begin. A line without an end is one, too."""
+    if count <= 0:
+        return size
+    at, least = size, max(0, size - _MOST)
+    if size and _at(file, size - 1, size) == b"\n":
+        at -= 1  # the end of the last line
+    while at > least:
+        first = max(least, at - _BLOCK)
+        for found in _backwards(_at(file, first, at)):
+            count -= 1
+            if count == 0:
+                return first + found + 1
+        at = first
+    return least
+
+
+def _backwards(block: bytes) -> Iterator[int]:
+    at = block.rfind(b"\n")
+    while at >= 0:
+        yield at
+        at = block.rfind(b"\n", 0, at)
+
+
+def _at(file: BinaryIO, first: int, last: int) -> bytes:
+    file.seek(first)
+    return file.read(last - first)
+
+
+def path_of(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
+    if not re.fullmatch(r"[a-z]{1,20}", stage):
+        raise Refused(f"{id} has no stage {stage[:40]!r}")
+    folder = cluster.jobs / id / "logs"
+    files.refresh(folder)
+    return folder / (f"{stage}.log" if node is None else f"{stage}.{node}.log")
+
+
+@contextlib.contextmanager
+def open_log(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Raises FileNotFoundError: there is none. Refused: it is not a regular file."""
+    refused = Refused(f"{name} is not a regular file, and was not opened. The job has replaced it")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a link, or a socket
+        raise refused from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refused
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
