@@ -24,7 +24,7 @@ from ..records import SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..spec import JobSpec, StageSpec, to_json
 from ..words import folder_places, resolve, shared_root
-from . import sbatch, standing
+from . import standing
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"
@@ -113,7 +113,7 @@ def _begin(cluster: Cluster, job: JobSpec, folder: Path, addresses: Mapping[str,
         check(cluster, job, folder)
         after = wait_for(cluster, job.slurm.after) if job.slurm.after else ""
         most, note = longest(cluster, job)
-        for stages in sbatch.batches(_needed(job, folder, addresses)):
+        for stages in slurm.batches(_needed(job, folder, addresses)):
             number = _send(job, folder, runner, stages, after, most)
             numbers.update((one.name, number) for one in stages)
             after = f"afterok:{number}"
@@ -150,7 +150,7 @@ def _complete(
     """
     numbers, again, after = dict(made.numbers), list[str](), ""
     rows = slurm.rows(numbers=numbers.values(), ended=True)
-    for stages in sbatch.batches([one for one in job.stages if one.name in numbers]):
+    for stages in slurm.batches([one for one in job.stages if one.name in numbers]):
         last = stages[-1].name
         how = standing.LOST if again else standing.stand(folder, job.id, numbers, last, rows, job.array)
         if how == standing.OVER or records.is_cancelled(folder):
@@ -182,7 +182,7 @@ def _forget(folder: Path, stage: str) -> None:
 
 
 def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], after: str, most: float | None) -> str:
-    """Submit the Slurm job of these stages. Returns its number. Arguments as of `sbatch.options`.
+    """Submit the Slurm job of these stages. Returns its number. Arguments as of `slurm.sbatch_options`.
 
     Raises:
         Refused: Slurm refuses it.
@@ -191,9 +191,9 @@ def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], 
     for one in stages:
         if not (job.array and one.name == "train"):
             (folder / "logs" / f"{one.name}.log").touch()  # NFS caches for half a minute that a file does not exist
-    words = sbatch.options(job, stages, folder, after=after, most=most)
+    words = slurm.sbatch_options(job, stages, folder, after=after, most=most)
     try:
-        printed = slurm.run("sbatch", "--parsable", *words, text=sbatch.script(runner, folder, stages))
+        printed = slurm.run("sbatch", "--parsable", *words, text=slurm.batch_script(runner, folder, stages))
     except Refused as e:
         # the controller crashed, forgot what this one waits for, and gave its number to this one
         if after and "Job dependency problem" in str(e):
@@ -315,8 +315,8 @@ def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
     Raises:
         Later: Slurm does not answer.
     """
-    stages = sbatch.batches(job.stages)[-1]
-    own, wanted = stages[-1].seconds, sbatch.time_limit(stages)
+    stages = slurm.batches(job.stages)[-1]
+    own, wanted = stages[-1].seconds, slurm.time_limit(stages)
     if job.slurm is None or own is None or wanted is None or wanted == own:
         return None, ""
     queue, limits = job.slurm.queue, list[tuple[float, str]]()
@@ -336,10 +336,10 @@ def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
     if most is None or most >= wanted:
         return most, ""
     rest = max(0, int(most) - own)
-    after = f" after {sbatch.clock(rest)}" if rest else ""
+    after = f" after {slurm.clock(rest)}" if rest else ""
     return (
         most,
-        f"{name} allows {sbatch.clock(int(most))}: compiling counts in the time limit of {sbatch.clock(own)}{after}",
+        f"{name} allows {slurm.clock(int(most))}: compiling counts in the time limit of {slurm.clock(own)}{after}",
     )
 
 
