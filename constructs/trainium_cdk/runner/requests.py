@@ -217,6 +217,10 @@ class Cancel:
     id: str
 
 
+BOARD_HOURS = 12
+"""After which TensorBoard ends, even if its viewer has gone without a word."""
+
+
 @dataclass(frozen=True)
 class StartBoard:
     """Start TensorBoard over a job's directory. Answer: `StartedBoard`. `venv`: as of `spec.NodeEnvironment`."""

@@ -128,8 +128,6 @@ def _name(job: JobStatus, node: int) -> str:
 # --- TensorBoard over all of a job's directory ------------------------------------------------------------------------------------------
 
 PROGRAM = "tensorboard"
-BOARD_HOURS = 12
-"""After which it ends, even if its viewer has gone without a word."""
 
 
 def become_board(directory: str, port: str) -> None:
@@ -157,7 +155,7 @@ def start_board(cluster: requests.Cluster, asked: requests.StartBoard) -> reques
         raise Refused(f"there is no tensorboard in {place or 'PATH'}. Install it there: pip install tensorboard")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    words = ["timeout", f"{BOARD_HOURS}h", *_board_words(found, folder, str(port), "127.0.0.1")]
+    words = ["timeout", f"{requests.BOARD_HOURS}h", *_board_words(found, folder, str(port), "127.0.0.1")]
     nothing = subprocess.DEVNULL
     begun = subprocess.Popen(
         words, env=variables, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True

@@ -2,7 +2,7 @@
 first node. No fault of it stops the program.
 
     ADDRESS/JOB/DIGEST/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/DIGEST/NAME
-    ADDRESS/JOB/DIGEST/NAME.trn-complete    `kept.Mark`, written last, and deleted first
+    ADDRESS/JOB/DIGEST/NAME.trn-complete    `bucket.Mark`, written last, and deleted first
 
 A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content. So no checkpoint replaces another one, and jobs of one id on two clusters harm nothing.
 """

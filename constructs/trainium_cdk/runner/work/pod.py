@@ -24,7 +24,7 @@ from ..errors import ReportedError
 from ..files import read_json
 from ..spec import JobSpec, SpecError, StageSpec, from_json, to_json
 from ..words import shared_root
-from . import health, ready
+from . import container, health
 from .judge import Judge
 from .node import (
     AGAIN,
@@ -99,7 +99,7 @@ def run_container(name: str) -> int:
     )
     seconds = None if stage.seconds is None else stage.seconds - (time.monotonic() - began)
     judges = node.number == 0 and stage.name != "prepare"
-    told = ready.tell if stage.name == "train" else None
+    told = container.tell if stage.name == "train" else None
     judge = Judge(node.job, job, stage, node.run, show, told) if judges else None
     try:
         ended = launch(

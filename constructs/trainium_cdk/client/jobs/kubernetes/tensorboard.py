@@ -16,7 +16,7 @@ from trainium_cdk.client.jobs.kubernetes.look import JobSource
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.client.jobs.sessions import serves
 from trainium_cdk.errors import TransportError
-from trainium_cdk.runner.head.beside import BOARD_HOURS
+from trainium_cdk.runner.requests import BOARD_HOURS
 
 PORT = 6006
 _READY_SECONDS = 120.0
