@@ -15,7 +15,7 @@ COMMANDS = {
     "pod": "work.pod.main",
     "ready": "work.container.ready",
     "folder": "work.container.folder",
-    "board": "head.beside.become_board",
+    "board": "head.programs.become_board",
     "relay": "work.relay.main",
     "events": "work.events.main",
     "keep": "work.keep.main",

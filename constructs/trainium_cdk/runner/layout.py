@@ -20,7 +20,7 @@ from .requests import Cluster
 from .spec import JobSpec, SpecError, from_json, to_json
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
-"""Of a job, which its folder is named by."""
+"""The form of a job's id, which is the name of its folder."""
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 PLACE = "trn-runner"
 """Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
@@ -113,7 +113,7 @@ def lay_out_member(root: Path, index: str) -> Path:
 
 def _copy_code(source: Path, target: Path) -> None:
     """Copy a job's code, whole or not at all. Several nodes of a member may do so at once. Large files and folders become links to the source."""
-    import tempfile  # slow, and for arrays alone, as is this
+    import tempfile  # both are slow, and for arrays alone
     from concurrent.futures import ThreadPoolExecutor
 
     part = Path(tempfile.mkdtemp(prefix=".code.", dir=target.parent))

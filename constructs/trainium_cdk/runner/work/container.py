@@ -1,4 +1,4 @@
-"""What Kubernetes runs in a job's pods beside its program.
+"""What Kubernetes runs in a job's pods in addition to its program.
 
 `runner ready`, the readiness probe of a container that trains, fails while the training makes no progress, and prints why. A job's pods have no key of
 the Kubernetes API. So the runner writes what is wrong into a file of its pod, and the kubelet reads it by this probe: it then reports the pod as not

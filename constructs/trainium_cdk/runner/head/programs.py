@@ -1,4 +1,4 @@
-"""What a user starts beside a job. Steps on its nodes, in addition to its own: they share them, and end with the job. And TensorBoard over all of its
+"""Programs that a user starts in addition to a job's own. Steps on its nodes share them, and end with the job. TensorBoard reads all of its
 directory: on the head node of Slurm, or as the program of a pod (`runner board DIRECTORY PORT`). It comes from the job's own packages, else the
 cluster's, else the one on the PATH."""
 
