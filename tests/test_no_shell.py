@@ -20,8 +20,8 @@ KNOWN = {
     "client/jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
     "client/jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
     "client/jobs/slurm/ssm.py": "the text of a Run Command",
-    "runner/head/sbatch.py": "the batch script: two lines, whose words are quoted",
-    "runner/work/versions.py": "no shell's: a field of dpkg-query",
+    "runner/slurm.py": "the batch script: two lines, whose words are quoted",
+    "runner/work/node.py": "no shell's: a field of dpkg-query",
 }
 """Files that have some, and why. None is added: send words, or a Python file."""
 

@@ -22,7 +22,7 @@ from trainium_cdk.client.jobs.slurm.transport import Result
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import SlurmBackend, SsmTransport
 from trainium_cdk.runner import requests
-from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head import copying
 from trainium_cdk.runner.requests import (
     OPERATIONS,
     Entry,
@@ -286,7 +286,7 @@ def test_one_file_is_the_one_that_was_asked_for(entries: Any, tmp_path: Path) ->
 )
 def test_nobody_else_can_write_a_file_that_has_arrived(sent: int, there: int, tmp_path: Path) -> None:
     entry = Entry("a", 1, 0, sent, "")
-    with copied_files.arriving(tmp_path, entry) as out:
+    with copying.arriving(tmp_path, entry) as out:
         out.write(b"x")
     assert (tmp_path / "a").stat().st_mode & 0o7777 == there
 
@@ -295,5 +295,5 @@ def test_links_that_stay_are_copied(tmp_path: Path) -> None:
     entries = [("d/t", 0, 0, 0, "../s"), ("s", 0, 0, 0, "d"), ("u", 0, 0, 0, "./d/x")]
     plan = Copy(backend({**LISTING, "entries": entries})).plan_download("/efs/x", tmp_path)
     for entry in plan.links:
-        copied_files.link(tmp_path, entry)
+        copying.link(tmp_path, entry)
     assert [(tmp_path / name).readlink().as_posix() for name, *_ in entries] == ["../s", "d", "d/x"]

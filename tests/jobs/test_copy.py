@@ -25,7 +25,7 @@ from trainium_cdk.client.jobs.copy import BucketCopy, Copy, CopyPlan
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head import copying
 from trainium_cdk.runner.requests import Entry, GiveFiles, TakeFiles
 
 BUCKET = "trn-copies"
@@ -91,7 +91,7 @@ def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest
 
 def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
     """Objects with names that shells would change; then only what has changed; and back, a large one in parts."""
-    monkeypatch.setattr(copied_files, "SPAN", 6 * MIB)  # S3 has no smaller parts than 5 MiB
+    monkeypatch.setattr(copying, "SPAN", 6 * MIB)  # S3 has no smaller parts than 5 MiB
     monkeypatch.setattr(copy, "_MOST_BYTES", 13 * MIB)
     s3 = aws.client("s3")
     large = os.urandom(14 * MIB)
@@ -174,12 +174,12 @@ def test_every_missing_file_is_copied_once(sizes: list[int], most: int, begun: s
 @given(st.integers(0, 60 * 2**40))
 def test_every_byte_is_in_one_span(size: int) -> None:
     """S3 has no parts of more than 5 GiB, and 10,000 of an object at most; of what is no larger than one span there are none."""
-    spans = copied_files.spans(size)
+    spans = copying.spans(size)
     assert [offset for offset, _ in spans] == [0, *(offset + length for offset, length in spans[:-1])]
     assert sum(length for _, length in spans) == size
     assert all(length <= 5 * 2**30 for _, length in spans)
     assert len(spans) <= max(100, -(-size // (5 * 2**30)))
-    assert (len(spans) == 1) == (size <= copied_files.SPAN)
+    assert (len(spans) == 1) == (size <= copying.SPAN)
 
 
 def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,28 +337,26 @@ def test_links_are_made_once_and_files_are_left_alone(tmp_path: Path) -> None:
     links = [Entry("below/link", 0, 0, 0, "../file"), Entry("other", 0, 0, 0, "file")]
     (tmp_path / "other").symlink_to("below")
     for link in links:
-        copied_files.link(tmp_path, link)
+        copying.link(tmp_path, link)
     made = (tmp_path / "below/link").lstat()
     assert [(tmp_path / name).readlink().as_posix() for name in ("below/link", "other")] == ["../file", "file"]
     for link in links:
-        copied_files.link(tmp_path, link)
+        copying.link(tmp_path, link)
     assert (tmp_path / "below/link").lstat() == made
     assert (tmp_path / "file").read_text() == "other"
     assert sorted(f.name for f in tmp_path.iterdir()) == ["below", "file", "other"]
 
 
-@pytest.mark.parametrize(
-    "name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copied_files.PART}x", "nul\0"]
-)
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copying.PART}x", "nul\0"])
 def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     """The list of files comes from the cluster."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "out").symlink_to(tmp_path)
-    with pytest.raises(Refused), copied_files.arriving(folder, Entry(name, 1, 0, 0o644, "")) as out:
+    with pytest.raises(Refused), copying.arriving(folder, Entry(name, 1, 0, 0o644, "")) as out:
         out.write(b"x")
     with pytest.raises(Refused, match="leads out of"):
-        copied_files.link(folder, Entry("l", 0, 0, 0, "../x"))
+        copying.link(folder, Entry("l", 0, 0, 0, "../x"))
     assert [f.name for f in tmp_path.iterdir()] == ["folder"]
 
 
@@ -444,6 +442,6 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refused)
-    found = copied_files.list_files(tmp_path, 10)
+    found = copying.entries_of(tmp_path, 10)
     assert [entry.name for entry in found.entries] == ["open/a"]
     assert found.left_out == ("open/closed/ (Permission denied)",)

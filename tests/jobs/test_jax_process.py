@@ -19,7 +19,7 @@ from tests.support import ROOT, completed
 from trainium_cdk.client.jobs.job_spec import job_spec
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import JobError, Script
-from trainium_cdk.runner.work.launch import copies_here
+from trainium_cdk.runner.work.node import copies_here
 from trainium_cdk.runner.work.places import StageNode, places, variables
 
 STARTER = ROOT / "constructs/trainium_cdk/client/jobs/sent/jax_process.py"

@@ -167,9 +167,9 @@ SENT = [Outcome({"train": "1"})]
     ("make", "backend", "most"),
     [
         (OWN, lambda: slurm(SENT), 15),
-        (OWN, kubernetes, 15),
-        (BERT, lambda: slurm(SENT), 19),
-        (BERT, kubernetes, 18),
+        (OWN, kubernetes, 14),
+        (BERT, lambda: slurm(SENT), 18),
+        (BERT, kubernetes, 17),
     ],
     ids=["script on Slurm", "script on Kubernetes", "bert-large on Slurm", "bert-large on Kubernetes"],
 )
@@ -214,7 +214,7 @@ def test_the_runner_takes_a_submission_in_few_files() -> None:
     answer = [ask.answer(found[0])]
     files = passed(lambda: answer.append(ask.answer(found[1])))
     assert answer[1]["answer"][0]["stages"] == {"train": "7"}, answer
-    assert len(files) <= 13, sorted(files)
+    assert len(files) <= 9, sorted(files)
 
 
 def ended_on_slurm() -> tuple[SlurmBackend, str]:

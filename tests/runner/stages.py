@@ -14,8 +14,7 @@ from typing import Any
 
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.client.jobs.pyz import pyz
-from trainium_cdk.runner import layout, records
-from trainium_cdk.runner.head import sbatch
+from trainium_cdk.runner import layout, records, slurm
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.spec import JobSpec, Place, Program, Slurm, StageSpec, Word
 
@@ -105,11 +104,11 @@ class Jobs:
         folder = self.trn / "jobs" / job.id
         layout.lay_out(folder, job)
         sent, before = Sent(self.slurm, folder, {}), ""
-        for stages in sbatch.batches(job.stages):
+        for stages in slurm.batches(job.stages):
             after = f"afterok:{before}" if before else ""
-            words = sbatch.options(job, stages, folder, after=after)
+            words = slurm.sbatch_options(job, stages, folder, after=after)
             script = folder / f"{stages[-1].name}.sh"
-            text = sbatch.script(str(self.runner), folder, stages)
+            text = slurm.batch_script(str(self.runner), folder, stages)
             script.write_text(text.replace("/usr/bin/python3", os.environ.get("TRN_TEST_PYTHON", "/usr/bin/python3")))
             done = self.slurm.run(["sbatch", "--parsable", *words, str(script)], env=env)
             assert done.returncode == 0, done.stderr

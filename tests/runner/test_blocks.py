@@ -16,7 +16,7 @@ from tests.support import begins_again, until
 from trainium_cdk.runner import blocks, records
 from trainium_cdk.runner import slurm as slurms
 from trainium_cdk.runner.blocks import Block
-from trainium_cdk.runner.head import requeued
+from trainium_cdk.runner.head import answers
 from trainium_cdk.runner.spec import Checkpoints, HealthRules, Place, StageSpec
 
 KEPT = Checkpoints("output", pattern="step-*", last="done")
@@ -69,7 +69,7 @@ def start(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> bool:
         for name, value in sent.slurm.node_env().items():
             patch.setenv(name, value)
         claims = {(sent.folder.name, "train", sent.numbers["train"])}
-        return requeued.start(sent.folder.parent, slurms.rows(numbers=sent.numbers.values()), claims)
+        return answers.start_requeued(sent.folder.parent, slurms.rows(numbers=sent.numbers.values()), claims)
 
 
 def test_a_job_saves_before_its_block_ends_and_goes_on_in_the_next_one(

@@ -24,7 +24,7 @@ from tests.support import need
 from trainium_cdk.client.jobs import archive, fetching, workdir
 from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.prepare import code
+from trainium_cdk.runner.prepare import unpack as archives
 from trainium_cdk.runner.prepare.unpack import Damaged, unpack
 from trainium_cdk.runner.spec import PrepareStep
 
@@ -209,7 +209,7 @@ def test_an_object_with_more_than_was_sent_is_refused_while_it_is_read(
     files: list[int], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever writes to the bucket could fill the shared file system before the digest is known to be wrong."""
-    monkeypatch.setattr(code, "MOST_FILES", 20)
+    monkeypatch.setattr(archives, "MOST_FILES", 20)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for number, size in enumerate(files):
@@ -217,4 +217,4 @@ def test_an_object_with_more_than_was_sent_is_refused_while_it_is_read(
             member.size = size
             archive.addfile(member, io.BytesIO(bytes(size)))
     with pytest.raises(Damaged, match="it has more than was sent"):
-        unpack(io.BytesIO(out.getvalue()), tmp_path / "to", most, most, code.MOST_FILES)
+        unpack(io.BytesIO(out.getvalue()), tmp_path / "to", most, most, archives.MOST_FILES)

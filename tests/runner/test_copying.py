@@ -17,7 +17,7 @@ import pytest
 
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import ask as runner_ask
-from trainium_cdk.runner.head import copied_files, copying
+from trainium_cdk.runner.head import copying
 from trainium_cdk.runner.requests import (
     Cluster,
     Entry,
@@ -108,10 +108,10 @@ def test_a_jobs_variables_are_left_out_unless_they_are_named(folder: Path) -> No
     for name in ("job.json", "env.json", "result.json"):
         (job / name).write_text("{}")
     (folder / "env.json").write_text("{}")  # no job's
-    found = copied_files.list_files(folder, 10)
+    found = copying.entries_of(folder, 10)
     assert sorted(one.name for one in found.entries) == ["env.json", "jobs/run-1/job.json", "jobs/run-1/result.json"]
     assert found.left_out == ("jobs/run-1/env.json (the job's variables, which may be secret)",)
-    assert [one.name for one in copied_files.list_files(job / "env.json", 10).entries] == ["env.json"]
+    assert [one.name for one in copying.entries_of(job / "env.json", 10).entries] == ["env.json"]
 
 
 def taken(folder: Path, store: Store, size: int = len(CONTENT), **mark: str) -> Path:
@@ -132,11 +132,11 @@ def test_a_file_arrives_whole_with_its_time_and_permissions(tmp_path: Path, stor
 
 
 def test_a_large_file_moves_in_spans(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied_files, "SPAN", 2000)
+    monkeypatch.setattr(copying, "SPAN", 2000)
     file = taken(tmp_path, store, etag='"good"')
     assert file.read_bytes() == CONTENT
     assert sorted(store.asked) == ["0-1999", "2000-3999", "4000-4999"]
-    to = tuple((offset, length, store.url(f"/part{offset}")) for offset, length in copied_files.spans(len(CONTENT)))
+    to = tuple((offset, length, store.url(f"/part{offset}")) for offset, length in copying.spans(len(CONTENT)))
     [told] = given(Outgoing(Entry("sub/file", 5000, 7, 0, ""), to))
     assert told.sha256 == hashlib.sha256(CONTENT).hexdigest()
     parts = [store.objects[f"/part{offset}"] for offset in (0, 2000, 4000)]
@@ -160,7 +160,7 @@ def test_a_connection_that_breaks_goes_on(tmp_path: Path, store: Store, trouble:
 def test_an_answer_that_is_late_is_waited_for(tmp_path: Path, store: Store) -> None:
     file = tmp_path / "efs/data/file"
     file.write_bytes(CONTENT)
-    entry = copied_files.list_files(file, 1).entries[0]
+    entry = copying.entries_of(file, 1).entries[0]
     store.trouble = [500, 503]
     given(Outgoing(entry, ((0, 5000, store.url("/new")),)))
     assert store.objects["/new"] == CONTENT
@@ -197,17 +197,17 @@ def test_what_s3_refuses_leaves_nothing(
 
 def test_two_copies_do_not_write_one_file(tmp_path: Path, store: Store) -> None:
     entry = Entry("file", 5000, 7, 0o644, "")
-    with copied_files.arriving(tmp_path, entry) as out:
+    with copying.arriving(tmp_path, entry) as out:
         out.write(CONTENT)
         with (
             pytest.raises(Refused, match="file is being written by another copy"),
-            copied_files.arriving(tmp_path, entry),
+            copying.arriving(tmp_path, entry),
         ):
             raise AssertionError
     assert (tmp_path / "file").read_bytes() == CONTENT
-    left = tmp_path / f"{copied_files.PART}{hashlib.sha256(b'file').hexdigest()[:24]}"
+    left = tmp_path / f"{copying.PART}{hashlib.sha256(b'file').hexdigest()[:24]}"
     left.write_bytes(b"x" * 9000)  # of a copy that was killed
-    with copied_files.arriving(tmp_path, entry) as out:
+    with copying.arriving(tmp_path, entry) as out:
         out.write(CONTENT[::-1])
     assert (tmp_path / "file").read_bytes() == CONTENT[::-1]
     assert not left.exists()
@@ -227,10 +227,10 @@ def test_a_full_disk_is_told_at_once(tmp_path: Path, store: Store, monkeypatch: 
 def test_a_file_that_changes_is_not_sent(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a")
-    [entry] = copied_files.list_files(file, 1).entries
-    with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):
+    [entry] = copying.entries_of(file, 1).entries
+    with pytest.raises(Refused, match="changed while it was copied"), copying.leaving(tmp_path, entry):
         file.write_text("longer")
-    with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):
+    with pytest.raises(Refused, match="changed while it was copied"), copying.leaving(tmp_path, entry):
         raise AssertionError
 
 

@@ -25,8 +25,7 @@ from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
 from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work import health
 from trainium_cdk.runner.work.health import Pulse, Tried, act, decide
-from trainium_cdk.runner.work.output import Output
-from trainium_cdk.runner.work.process import ProgramStart
+from trainium_cdk.runner.work.process import Output, ProgramStart
 from trainium_cdk.runner.work.pulse import Progress, Watcher
 
 NOW = 1_795_000_000.0

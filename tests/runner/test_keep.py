@@ -22,7 +22,7 @@ from tests.runner.test_resume import MADE, SCRIPT, content, write
 from tests.support import need, until
 from tests.trust.proxy import Scissors
 from trainium_cdk.client.jobs.pyz import pyz
-from trainium_cdk.runner import kept
+from trainium_cdk.runner.bucket import SUFFIX
 from trainium_cdk.runner.prepare import checkpoints
 from trainium_cdk.runner.spec import Checkpoints, JobSpec
 from trainium_cdk.runner.work.keep import Keeper
@@ -96,7 +96,7 @@ def marks(s3: Any, place: str) -> list[str]:
         s3.list_objects_v2(Bucket=bucket, Prefix=f"{key}/").get("Contents", []), key=lambda one: one["LastModified"]
     )
     names = [one["Key"].removeprefix(f"{key}/") for one in found]
-    return [one.removesuffix(kept.SUFFIX) for one in names if one.endswith(kept.SUFFIX)]
+    return [one.removesuffix(SUFFIX) for one in names if one.endswith(SUFFIX)]
 
 
 def whole(s3: Any, place: str) -> dict[str, dict[str, bytes]]:
@@ -104,7 +104,7 @@ def whole(s3: Any, place: str) -> dict[str, dict[str, bytes]]:
     there, found = objects(s3, place), {}
     for name in marks(s3, place):
         try:
-            sizes = json.loads(there[name + kept.SUFFIX])["files"]
+            sizes = json.loads(there[name + SUFFIX])["files"]
         except (ValueError, KeyError):  # which a killed AWS CLI has cut: it says nothing; or just deleted
             continue
         assert {rest: len(there[name + rest]) for rest in sizes} == sizes

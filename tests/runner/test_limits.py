@@ -10,10 +10,10 @@ from tests.runner.asking import job, on_slurm
 from tests.runner.test_blocks import block
 from trainium_cdk.runner import blocks, slurm
 from trainium_cdk.runner.errors import Later, Refused
-from trainium_cdk.runner.head import admission
+from trainium_cdk.runner.head import submit
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import StageSpec
-from trainium_cdk.runner.work import allocation
+from trainium_cdk.runner.work import tasks
 
 HOUR = 3600
 STAGES = (StageSpec("prepare"), StageSpec("precompile"), StageSpec("train", seconds=HOUR))
@@ -59,13 +59,13 @@ def test_what_the_queue_and_its_qos_allow(
 ) -> None:  # fmt: skip
     told = {"scontrol": f"PartitionName=compute1 {partition} State=UP\n", **({} if qos is None else {"sacctmgr": qos})}
     tells(monkeypatch, **told)
-    assert admission.longest(cluster, job("j", stages=STAGES)) == (expected, note)
+    assert submit.longest(cluster, job("j", stages=STAGES)) == (expected, note)
 
 
 def test_what_the_qos_of_a_job_allows(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = tells(monkeypatch, scontrol="MaxTime=UNLIMITED QoS=N/A", sacctmgr="1-00:00:00")
     made = job("j", stages=STAGES, slurm=on_slurm(qos="long"))
-    assert admission.longest(cluster, made) == (24 * HOUR, "")
+    assert submit.longest(cluster, made) == (24 * HOUR, "")
     assert calls[1][-2:] == ("name=long", "format=maxwall")
 
 
@@ -76,7 +76,7 @@ def test_slurm_is_not_asked_in_vain(
     stages: tuple[StageSpec, ...], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tells(monkeypatch)
-    assert admission.longest(cluster, job("j", stages=stages)) == (None, "")
+    assert submit.longest(cluster, job("j", stages=stages)) == (None, "")
     assert calls == []
 
 
@@ -86,7 +86,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(cluster: Cluster, monk
 
     monkeypatch.setattr(slurm, "run", away)
     with pytest.raises(Later):
-        admission.longest(cluster, job("j", stages=STAGES))
+        submit.longest(cluster, job("j", stages=STAGES))
 
 
 def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +94,9 @@ def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypa
     tells(monkeypatch, scontrol="MaxTime=UNLIMITED QoS=N/A")
     over, other = block(stops=-60, ends=-1), block(stops=60, queue="other")
     blocks.note(cluster.jobs, [over, other])
-    assert admission.longest(cluster, job("j", stages=STAGES)) == (None, "")
+    assert submit.longest(cluster, job("j", stages=STAGES)) == (None, "")
     blocks.note(cluster.jobs, [over, other, block(stops=1800), block("cr-9", stops=2 * HOUR)])
-    most, note = admission.longest(cluster, job("j", stages=STAGES))
+    most, note = submit.longest(cluster, job("j", stages=STAGES))
     assert most is not None
     assert abs(most - 2 * HOUR) < 60
     assert note.startswith("capacity block cr-9 allows ")
@@ -116,7 +116,7 @@ def test_compiling_does_not_reach_behind_a_blocks_end(cluster: Cluster, monkeypa
 def test_the_limit_of_a_training_that_begins(told: str, changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     calls = tells(monkeypatch, squeue=told, scontrol="")
-    allocation.lower_limit(HOUR)
+    tasks.lower_limit(HOUR)
     assert calls[1:] == ([("scontrol", "update", "JobId=7", changes)] if changes else [])
 
 
@@ -125,5 +125,5 @@ def test_a_limit_that_cannot_be_lowered_is_told(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     tells(monkeypatch)
-    allocation.lower_limit(HOUR)
+    tasks.lower_limit(HOUR)
     assert capfd.readouterr().out == "trn: the time limit still counts compiling: no accounting\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.runner.world import CLUSTER, World
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import ask, log, log_files
+from trainium_cdk.runner.head import answers, ask
 from trainium_cdk.runner.readers.log import progress
 from trainium_cdk.runner.requests import ReadLog, read_answer
 from trainium_cdk.runner.spec import Packed, to_json
@@ -31,7 +31,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(id: str = "j-1", **fields: Any) -> tuple[str, int, int, bytes]:
-    told = log.read_piece(CLUSTER, ReadLog(id, **fields))
+    told = answers.read_piece(CLUSTER, ReadLog(id, **fields))
     assert told.job.state == "RUNNING"
     assert read_answer(ReadLog(id), json.loads(json.dumps(to_json(told)))) == told
     return told.stage, told.piece.offset, told.piece.size, told.piece.data
@@ -62,7 +62,7 @@ def test_the_members_of_an_array_are_read_in_one_request(tmp_path: Path, monkeyp
     (job / "5/logs/train.log").symlink_to("/etc/passwd")
 
     def pieces(**fields: Any) -> list[tuple[str, int, int, bytes]]:
-        told = log.read_piece(CLUSTER, ReadLog("j-1", "train", **fields))
+        told = answers.read_piece(CLUSTER, ReadLog("j-1", "train", **fields))
         return [(one.member, one.offset, one.size, one.data) for one in told.members or ()]
 
     assert pieces(most=40) == [("0", 0, 1, b"a"), ("2", 0, 50, b"b" * 13), ("10", 0, 50, b"c" * 26)]
@@ -70,7 +70,7 @@ def test_the_members_of_an_array_are_read_in_one_request(tmp_path: Path, monkeyp
     assert pieces(members={"0": 9}) == [("0", 1, 1, b"")]
     (job / "2/logs/train.log").write_bytes(b"1\n2\n3\n")
     assert pieces(tail=2, members={"2": 0}) == [("2", 2, 6, b"2\n3\n")]
-    assert log.read_piece(CLUSTER, ReadLog("j-1/2")).members is None
+    assert answers.read_piece(CLUSTER, ReadLog("j-1/2")).members is None
 
 
 @given(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"x" * 70_000]), max_size=9).map(b"".join), st.integers(0, 9))
@@ -79,7 +79,7 @@ def test_the_last_lines(data: bytes, count: int) -> None:
 
     lines = data.splitlines(keepends=True)
     whole = b"".join(lines[len(lines) - min(count, len(lines)) :])
-    assert data[log_files.last_lines(io.BytesIO(data), len(data), count) :] == whole
+    assert data[answers.last_lines(io.BytesIO(data), len(data), count) :] == whole
 
 
 def test_the_last_lines_are_looked_for_near_the_end(tmp_path: Path) -> None:
@@ -87,17 +87,17 @@ def test_the_last_lines_are_looked_for_near_the_end(tmp_path: Path) -> None:
     size = 1 << 40
     with (tmp_path / "log").open("w+b") as file:
         file.truncate(size)
-        assert log_files.last_lines(file, size, 10) == size - (1 << 24)
+        assert answers.last_lines(file, size, 10) == size - (1 << 24)
 
 
 def test_where_the_end_of_a_log_begins_does_not_change_the_step(logs: Path) -> None:
     """A line that is cut has lost its node and worker: the lines after it would be those of another one."""
     (logs / "train.log").write_bytes(b"".join(b'0: {"step": %d, "loss": 2.5}\n' % at for at in range(10, 30)))
     for most in range(60, 200):
-        end = log_files.read_end(CLUSTER, "j-1", "train", most)
+        end = answers.read_end(CLUSTER, "j-1", "train", most)
         assert end.startswith(b"0: ")
         assert progress(end) == "step 29: loss 2.5"
-    assert log_files.read_end(CLUSTER, "j-1", "train", 9999).startswith(b'0: {"step": 10')
+    assert answers.read_end(CLUSTER, "j-1", "train", 9999).startswith(b'0: {"step": 10')
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])

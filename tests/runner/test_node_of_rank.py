@@ -8,7 +8,7 @@ import pytest
 
 from trainium_cdk.runner import layout, requests
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import step
+from trainium_cdk.runner.head import answers
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.spec import JobSpec, NodeEnvironment, Program, StageSpec
 
@@ -34,9 +34,9 @@ def test_a_node_has_as_many_ranks_as_neuroncores_or_copies(
         tmp_path / "trn/jobs/j-1", JobSpec("j-1", "script", (stage,), environment=NodeEnvironment(cores=cores))
     )
     cluster = requests.Cluster(str(tmp_path), "trn", "", "c")
-    assert [step.node_of(cluster, JOB, rank) for rank in (last, last + 1)] == [0, 1]
+    assert [answers.node_of(cluster, JOB, rank) for rank in (last, last + 1)] == [0, 1]
 
 
 def test_a_damaged_record_has_no_ranks(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"job\.json, is damaged: .* Give the node instead of the rank"):
-        step.node_of(requests.Cluster(str(tmp_path), "trn", "", "c"), JOB, 0)
+        answers.node_of(requests.Cluster(str(tmp_path), "trn", "", "c"), JOB, 0)

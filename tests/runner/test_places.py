@@ -12,9 +12,8 @@ import pytest
 
 from trainium_cdk.runner import __main__ as runner
 from trainium_cdk.runner.spec import Checkpoints, JobSpec, NodeEnvironment, Place, Program, Rule, StageSpec, Sweep
-from trainium_cdk.runner.work import versions
-from trainium_cdk.runner.work.launch import copies_here
-from trainium_cdk.runner.work.node import _has
+from trainium_cdk.runner.work import node
+from trainium_cdk.runner.work.node import _has, copies_here
 from trainium_cdk.runner.work.places import StageNode, find_checkpoint, places, variables, word
 from trainium_cdk.runner.work.process import CannotStart
 
@@ -207,7 +206,7 @@ RULES = [Rule(("", "2.27"), ("", ""), "too old"), Rule(("2.29", ""), ("2.3", "2.
     ],
 )
 def test_versions(driver: str, runtime: str, problem: str) -> None:
-    found = versions.find_problem(RULES, driver, runtime)
+    found = node.find_problem(RULES, driver, runtime)
     assert (problem in found, bool(found)) == (True, bool(problem))
 
 
@@ -227,15 +226,15 @@ def test_the_runtime_that_is_installed(
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert versions.find_runtime({}) == runtime
+    assert node.find_runtime({}) == runtime
 
 
 def test_the_driver_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRN_SYS_ROOT", str(tmp_path))
-    assert versions.find_driver() == ""
+    assert node.find_driver() == ""
     (tmp_path / "sys/module/neuron").mkdir(parents=True)
     (tmp_path / "sys/module/neuron/version").write_bytes(b"\xff\n2.28.0.0-x\n")
-    assert versions.find_driver() == "2.28.0.0"
+    assert node.find_driver() == "2.28.0.0"
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import sys
 from pathlib import Path
-from runner.work import pod, process, ready
+from runner.work import container, pod, process
 here = Path(sys.argv[1])
 pod.GIVEN, pod._SECRET = here / "trn", here / "trn/env/env.json"
-ready.WRONG = here / "wrong"
+container.WRONG = here / "wrong"
 pod._MESSAGE = here / "message"
 process._CGROUP, process._CGROUPS = here / "cgroup", str(here)
 process.SAVING_SECONDS = process.LIMIT_SECONDS = 3

@@ -18,14 +18,14 @@ import pytest
 
 from tests.support import file_system
 from trainium_cdk.runner.work import process
-from trainium_cdk.runner.work.output import Output
+from trainium_cdk.runner.work.process import Output
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import json, os, sys
 from pathlib import Path
 from runner.work import process
-from runner.work.output import Output
+from runner.work.process import Output
 given = json.loads(sys.argv[1])
 for name in ("SAVING_SECONDS", "LIMIT_SECONDS", "_OTHERS_SECONDS"):
     setattr(process, name, given["patience"])

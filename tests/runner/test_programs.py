@@ -8,7 +8,6 @@ import pytest
 
 from trainium_cdk.runner import slurm
 from trainium_cdk.runner.errors import Later
-from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.head.submit import _send
 
 OF_A_JOB = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK")
@@ -50,7 +49,7 @@ def test_a_program_that_is_ended_has_said_why(programs: Path) -> None:
 )
 def test_a_full_queue_is_named(said: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, f"echo 'sbatch: error: Slurm {said}' >&2\necho 'Resource temporarily unavailable' >&2\nexit 1")
-    monkeypatch.setattr(sbatch, "options", lambda *_, **__: [])
-    monkeypatch.setattr(sbatch, "script", lambda *_: "")
+    monkeypatch.setattr(slurm, "sbatch_options", lambda *_, **__: [])
+    monkeypatch.setattr(slurm, "batch_script", lambda *_: "")
     with pytest.raises(Later, match="Slurm's queue is full: wait until jobs have ended, or raise MaxJobCount"):
         _send(None, programs, "", [], "", None)  # type: ignore[arg-type]

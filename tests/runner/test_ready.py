@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk.runner.readers.records import Finding
-from trainium_cdk.runner.work import ready
+from trainium_cdk.runner.work import container
 from trainium_cdk.runner.work.health import BUDGET, HANG, NAN, RESTARTED, SILENT, START, STRAGGLER
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
-_RUN = (
-    "import sys; from pathlib import Path; from runner.work import ready; ready.WRONG = Path(sys.argv[1]); ready.main()"
-)
+_RUN = "import sys; from pathlib import Path; from runner.work import container; container.WRONG = Path(sys.argv[1]); container.ready()"
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(ready, "WRONG", tmp_path / "wrong")
+    monkeypatch.setattr(container, "WRONG", tmp_path / "wrong")
     return tmp_path / "wrong"
 
 
@@ -43,9 +41,9 @@ def probe(file: Path) -> tuple[int, str]:
     ],
 )
 def test_it_fails_while_the_training_does_not_go_on(file: Path, kinds: tuple[str, ...], said: str) -> None:
-    ready.tell([Finding(kind, 1_795_770_000.0, evidence="why") for kind in kinds])
+    container.tell([Finding(kind, 1_795_770_000.0, evidence="why") for kind in kinds])
     assert probe(file) == (bool(said), said)
-    ready.tell([])
+    container.tell([])
     assert probe(file) == (0, "")
 
 
@@ -57,7 +55,7 @@ def test_what_a_program_puts_in_its_place_tells_of_this_pod_alone(file: Path) ->
     (file.parent / "other").write_text("text")
     file.symlink_to("other")
     assert probe(file) == (0, ""), "no link is followed"
-    ready.tell([Finding(HANG, 1_795_770_000.0)])
+    container.tell([Finding(HANG, 1_795_770_000.0)])
     assert probe(file)[0] == 1
     assert (file.parent / "other").read_text() == "text"
     file.unlink()
@@ -65,6 +63,6 @@ def test_what_a_program_puts_in_its_place_tells_of_this_pod_alone(file: Path) ->
     assert probe(file) == (0, "")
     file.unlink()
     file.mkdir()
-    ready.tell([Finding(HANG, 1_795_770_000.0)])
-    ready.tell([])
+    container.tell([Finding(HANG, 1_795_770_000.0)])
+    container.tell([])
     assert probe(file) == (0, "")

@@ -22,8 +22,8 @@ from tests.support import completed, swept
 from trainium_cdk.client.jobs import fetching
 from trainium_cdk.description.requirements import Requirements, read
 from trainium_cdk.jobs import Script
-from trainium_cdk.runner.prepare.bases import activate
-from trainium_cdk.runner.prepare.requirements import explain, secrets
+from trainium_cdk.runner.prepare.making import activate
+from trainium_cdk.runner.prepare.packages import explain, secrets
 from trainium_cdk.runner.spec import PrepareStep
 
 ENGINES = ["slurm", "eks"]

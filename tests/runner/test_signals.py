@@ -10,7 +10,7 @@ from trainium_cdk import runner
 
 STAGE = """
 import subprocess
-from runner.work.signals import Signals, Stopped, held
+from runner.work.tasks import Signals, Stopped, held
 
 END = "kill -TERM $$ $PPID; echo done"
 signals = Signals()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import until
-from trainium_cdk.runner.work.output import Output
-from trainium_cdk.runner.work.stacks import descendants, is_compiling, write_stacks
+from trainium_cdk.runner.work.process import Output
+from trainium_cdk.runner.work.pulse import descendants, is_compiling, write_stacks
 
 HANGS = """
 import subprocess, sys, time

@@ -20,7 +20,7 @@ from trainium_cdk.runner.spec import JobSpec, Slurm, StageSpec
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import sys
-from runner.work import signals, stage, tasks
+from runner.work import stage, tasks
 tasks.NFS_SECONDS = tasks.KNOWN_SECONDS = 2
 stage.main(*sys.argv[1:])
 """

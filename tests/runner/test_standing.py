@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.runner.asking import job, on_slurm
-from trainium_cdk.runner import records
-from trainium_cdk.runner.head import sbatch
-from trainium_cdk.runner.head.requeued import just_ended
+from trainium_cdk.runner import records, slurm
+from trainium_cdk.runner.head.answers import just_ended
 from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
@@ -186,15 +185,15 @@ STAGES = (StageSpec("prepare"), StageSpec("precompile"), StageSpec("train"))
 )  # fmt: skip
 def test_options(changes: dict[str, Any], stage: str, has: list[str], lacks: list[str]) -> None:
     made = job("j", **{"stages": STAGES, **changes})
-    [stages] = [one for one in sbatch.batches(made.stages) if one[-1].name == stage]
-    found = sbatch.options(made, stages, Path("/j"))
+    [stages] = [one for one in slurm.batches(made.stages) if one[-1].name == stage]
+    found = slurm.sbatch_options(made, stages, Path("/j"))
     assert set(has) <= set(found)
     assert not [one for one in found if one in lacks or one.partition("=")[0] in lacks]
 
 
 def test_a_job_waits_for_all_that_it_must() -> None:
     made: JobSpec = job("j", slurm=on_slurm(options=("--dependency=singleton", "--begin=16:00")))
-    found = sbatch.options(made, made.stages, Path("/j"), after="afterok:7")
+    found = slurm.sbatch_options(made, made.stages, Path("/j"), after="afterok:7")
     assert found[-3:] == ["--begin=16:00", "--dependency=afterok:7,singleton", "--kill-on-invalid-dep=yes"]
 
 
@@ -212,10 +211,10 @@ def test_a_job_waits_for_all_that_it_must() -> None:
 )
 def test_the_limit_of_an_allocation(own: int | None, compiles: bool, most: float | None, expected: int | None) -> None:
     stages = (*([StageSpec("precompile")] if compiles else []), StageSpec("train", seconds=own))
-    assert sbatch.time_limit(stages, most) == expected
+    assert slurm.time_limit(stages, most) == expected
 
 
 def test_the_batch_script_is_the_runner() -> None:
-    assert sbatch.script("/efs/a b.pyz", Path("/efs/trn/jobs/j"), STAGES[1:]) == (
+    assert slurm.batch_script("/efs/a b.pyz", Path("/efs/trn/jobs/j"), STAGES[1:]) == (
         "#!/bin/bash\nexec /usr/bin/python3 -I '/efs/a b.pyz' stage /efs/trn/jobs/j precompile train\n"
     )

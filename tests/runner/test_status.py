@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, ME, World
-from trainium_cdk.runner import requests, slurm
+from trainium_cdk.runner import layout, requests, slurm
 from trainium_cdk.runner.errors import Theirs, Unknown
-from trainium_cdk.runner.head import answers, ask, jobs, stages
+from trainium_cdk.runner.head import answers, ask, stages
 from trainium_cdk.runner.head.stages import Known
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
@@ -325,4 +325,4 @@ def test_any_record_is_read_without_an_error(world: World, written: dict[str, st
 
 
 def test_ids(world: World) -> None:
-    assert (jobs.split("a-1"), jobs.split("a-1/12")) == (("a-1", ""), ("a-1", "12"))
+    assert (layout.split("a-1"), layout.split("a-1/12")) == (("a-1", ""), ("a-1", "12"))

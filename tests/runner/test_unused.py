@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner.prepare import unused
+from trainium_cdk.runner.prepare import packages
 from trainium_cdk.runner.prepare.making import Here
-from trainium_cdk.runner.prepare.unused import mark_used, remove_unused
+from trainium_cdk.runner.prepare.packages import mark_used, remove_unused
 
 DAY = 86_400.0
 NAME = "0123456789ab"
@@ -87,13 +87,13 @@ def test_what_a_job_makes_now_stays(here: Here) -> None:
 
 def test_what_a_job_finds_meanwhile_comes_back(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks after the jobs are known, and before the name is gone."""
-    real = unused._remove
+    real = packages._remove
 
     def remove(*given: object) -> None:
         mark_used(here.trn / "environments" / NAME)
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(unused, "_remove", remove)
+    monkeypatch.setattr(packages, "_remove", remove)
     remove_unused(here)
     assert there(here) == [f".{NAME}.x", NAME]
 

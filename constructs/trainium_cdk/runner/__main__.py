@@ -7,19 +7,20 @@ import sys
 from pathlib import Path
 
 COMMANDS = {
-    "ask": "head.ask",
-    "step": "head.step",
-    "prepare": "prepare.main",
-    "stage": "work.stage",
-    "node": "work.node",
-    "pod": "work.pod",
-    "ready": "work.ready",
-    "folder": "work.folder",
-    "board": "work.board",
-    "relay": "work.relay",
-    "events": "work.events",
-    "keep": "work.keep",
+    "ask": "head.ask.main",
+    "step": "work.relay.step",
+    "prepare": "prepare.main.main",
+    "stage": "work.stage.main",
+    "node": "work.node.main",
+    "pod": "work.pod.main",
+    "ready": "work.container.ready",
+    "folder": "work.container.folder",
+    "board": "head.programs.become_board",
+    "relay": "work.relay.main",
+    "events": "work.events.main",
+    "keep": "work.keep.main",
 }
+"""The function of each command, as FOLDER.MODULE.FUNCTION: its arguments are the words after the command."""
 
 
 _ROLE = "/etc/trn-job-environment"
@@ -46,7 +47,8 @@ def main() -> None:
 
     _find_role()
     try:
-        import_module(f".{COMMANDS[command]}", __package__).main(*words)
+        module, _, function = COMMANDS[command].rpartition(".")
+        getattr(import_module(f".{module}", __package__), function)(*words)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:  # a traceback helps nobody

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> None:
     with contextlib.suppress(OSError):
         if read(path, len(content) + 1) == content:
             return
-    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         with os.fdopen(os.open(part, flags, mode), "wb") as out:
@@ -42,7 +41,7 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
 
 def create(path: Path, value: Any) -> bool:
     """Write plain data as JSON, whole, if there is no such file yet: whoever is first. It is atomic, over NFS too."""
-    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.new")
+    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.new")
     write_json(part, value)
     try:
         os.link(part, path)

@@ -1,5 +1,5 @@
 """Paths on the shared file system: this program, the folder of a job, and the folder of an array's member. A submission makes the job's folder; a
-member makes its own when it begins."""
+member makes its own when it begins. And the folder of a user's jobs, which anybody may have made."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import pwd
+import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import files
-from .errors import Refused
+from . import arrays, files
+from .errors import Refused, Theirs, Unknown
 from .requests import Cluster
-from .spec import JobSpec, from_json, to_json
+from .spec import JobSpec, SpecError, from_json, to_json
 
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
+"""The form of a job's id, which is the name of its folder."""
+_MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 PLACE = "trn-runner"
 """Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
 OFFER = "forward"
@@ -27,6 +30,19 @@ LINKED_FROM_BYTES, LINKED_FROM_ENTRIES = 100_000, 500
 """Members of an array share larger files, and folders with more entries. The rest of the code is copied for each."""
 COPIES_AT_ONCE = 16
 """A file system over the network takes milliseconds for each file."""
+
+
+def split(id: str) -> tuple[str, str]:
+    """A job's id, and the index of its member; empty if it is none.
+
+    Raises:
+        Unknown: no job can have that id.
+    """
+    job, slash, _ = id.partition("/")
+    member = _MEMBER.fullmatch(id[len(job) :])
+    if not ID.fullmatch(job) or member is None:
+        raise Unknown(f"there is no job {id[:100]!r}")
+    return job, member[1] or "" if slash else ""
 
 
 def lay_out(folder: Path, job: JobSpec) -> None:
@@ -54,6 +70,15 @@ def read_job(folder: Path) -> JobSpec:
         SpecError: there is none, or it is damaged.
     """
     return from_json(JobSpec, files.read_json(folder / "job.json"), strict=False)
+
+
+def array_of(folder: Path) -> str:
+    """The indices of a job's members, as its record has them; empty of one that is not an array, or whose record is damaged."""
+    try:
+        array = read_job(folder).array
+    except SpecError:
+        return ""
+    return array if array and re.fullmatch(arrays.PATTERN, array) and not arrays.problem(array) else ""
 
 
 def write_variables(folder: Path, job: JobSpec) -> None:
@@ -88,6 +113,9 @@ def lay_out_member(root: Path, index: str) -> Path:
 
 def _copy_code(source: Path, target: Path) -> None:
     """Copy a job's code, whole or not at all. Several nodes of a member may do so at once. Large files and folders become links to the source."""
+    import tempfile  # both are slow, and for arrays alone
+    from concurrent.futures import ThreadPoolExecutor
+
     part = Path(tempfile.mkdtemp(prefix=".code.", dir=target.parent))
     part.chmod(0o755)
     try:
@@ -144,3 +172,53 @@ def path_for_jobs(cluster: Cluster) -> str:
     copy.parent.mkdir(exist_ok=True)
     files.write(copy, content)  # one that differs is replaced: a job may have written it
     return str(copy)
+
+
+# --- the folder of a user's jobs, which anybody may have made ---------------------------------------------------------------------------
+
+
+def check_folder(cluster: Cluster) -> None:
+    """Check that the jobs are this user's. Each user has its own folder; for a user of a directory, it is made here.
+
+    Raises:
+        Theirs: they belong to somebody else, or the folder was made by somebody else.
+    """
+    if cluster.multi_user and "/" in cluster.folder:
+        _check_own(cluster.trn)
+    jobs = cluster.jobs
+    if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
+        owner = owner_of(jobs)
+        raise Theirs(
+            f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm. "
+            f"If they are of an earlier version, an administrator can give them to {user()} when they have ended: sudo chown -hR {user()}: {cluster.trn}"
+        )
+
+
+def _check_own(trn: Path) -> None:
+    with contextlib.suppress(OSError):
+        trn.mkdir(mode=0o700)
+    if not os.path.lexists(trn):
+        raise Theirs(
+            f"there is no {trn}: the head node's bootstrap makes it for each user of the cluster, and has not finished. Wait until the cluster is deployed"
+        )
+    if trn.is_symlink() or not trn.is_dir() or trn.lstat().st_uid != os.getuid():
+        what = "symbolic link" if trn.is_symlink() else "directory" if trn.is_dir() else "regular file"
+        raise Theirs(
+            f"{trn} is not a folder of {user()}, but a {what} of {owner_of(trn)}. An administrator can remove it"
+        )
+
+
+def user() -> str:
+    """The name of the user who asks."""
+    return _name(os.getuid())
+
+
+def owner_of(path: Path) -> str:
+    return _name(path.lstat().st_uid)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 from . import files, spec
-from .readers.collecting import Said
-from .readers.records import Finding
+from .readers.records import Finding, Said
 
 MOST = 64_000
 """Bytes of a record that are read."""
@@ -257,6 +256,20 @@ def _cut(value: Any, longest: int) -> Any:
 def one_line(text: str) -> str:
     """A text as one line without control characters, cut to 1,000 characters."""
     return "".join(c if c.isprintable() else " " for c in text[:_LONGEST])
+
+
+def span(seconds: float) -> str:
+    """A time for people.
+
+    >>> span(3.21), span(95), span(725), span(7300)
+    ('3.2 s', '95 s', '12 min', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{max(0.0, seconds):.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _names(folder: Path) -> list[str]:

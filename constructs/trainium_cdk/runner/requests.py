@@ -217,6 +217,10 @@ class Cancel:
     id: str
 
 
+BOARD_HOURS = 12
+"""After which TensorBoard ends, even if its viewer has gone without a word."""
+
+
 @dataclass(frozen=True)
 class StartBoard:
     """Start TensorBoard over a job's directory. Answer: `StartedBoard`. `venv`: as of `spec.NodeEnvironment`."""
@@ -417,20 +421,20 @@ class FoundCheckpoints:
 OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "list": (ListJobs, tuple[JobStatus, ...], "head.answers.list_jobs"),
     "status": (Status, JobStatus, "head.answers.status"),
-    "log": (ReadLog, Log, "head.log.read_piece"),
-    "report": (Report, History, "head.log.report"),
+    "log": (ReadLog, Log, "head.answers.read_piece"),
+    "report": (Report, History, "head.answers.report"),
     "submit": (SubmitJobs, tuple[Outcome, ...], "head.submit.submit_jobs"),
-    "cancel": (Cancel, JobStatus, "head.cancel.cancel"),
+    "cancel": (Cancel, JobStatus, "head.answers.cancel"),
     "settings": (JobSettings, Mapping[str, Any], "head.answers.settings"),
     "active": (Active, tuple[JobStatus, ...], "head.answers.active"),
     "others": (Others, tuple[Foreign, ...], "head.nodes.others"),
     "checkpoints": (ListCheckpoints, FoundCheckpoints, "head.newest.list_checkpoints"),
     "nodes": (ListNodes, tuple[Node, ...], "head.nodes.list_nodes"),
-    "start tensorboard": (StartBoard, StartedBoard, "work.board.start"),
-    "stop tensorboard": (StopBoard, None, "work.board.stop"),
-    "start relay": (StartRelay, StartedRelay, "head.step.start_relay"),
-    "words on a node": (WordsOnNode, tuple[str, ...], "head.step.words_on_node"),
-    "run on nodes": (RunOnNodes, tuple[str, ...], "head.step.run_on_nodes"),
+    "start tensorboard": (StartBoard, StartedBoard, "head.programs.start_board"),
+    "stop tensorboard": (StopBoard, None, "head.programs.stop_board"),
+    "start relay": (StartRelay, StartedRelay, "head.programs.start_relay"),
+    "words on a node": (WordsOnNode, tuple[str, ...], "head.programs.words_on_node"),
+    "run on nodes": (RunOnNodes, tuple[str, ...], "head.programs.run_on_nodes"),
     "list files": (ListFiles, Listing, "head.copying.list_files"),
     "find files": (FindFiles, FoundFiles, "head.copying.find_files"),
     "take files": (TakeFiles, None, "head.copying.take_files"),

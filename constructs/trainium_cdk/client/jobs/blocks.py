@@ -9,7 +9,7 @@ from trainium_cdk.client.jobs.words import seconds
 from trainium_cdk.description.catalog.constants import BLOCK_STOPS_EARLY, BLOCK_STOPS_EARLY_ON_EKS
 from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.runner.blocks import Block, clock
-from trainium_cdk.runner.work.health import span
+from trainium_cdk.runner.records import span
 
 SAVES_EARLY = 300
 """Seconds before the first node of a block ends in which jobs save: each node looks every 30 seconds, and a program has 60 to save. On EKS the

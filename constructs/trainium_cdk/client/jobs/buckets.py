@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.client.jobs import presigned, quote
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head import copying
 
 SCHEME = "s3://"
 
@@ -82,7 +82,7 @@ class Upload:
         seconds: for which the addresses are valid.
         """
         self._s3, self._where, self._id = s3, {"Bucket": at.bucket, "Key": at.key}, ""
-        spans = copied_files.spans(size)
+        spans = copying.spans(size)
         if len(spans) == 1:
             self.to: tuple[tuple[int, int, str], ...] = (
                 (0, size, presigned.presigned(s3, "put_object", *at, seconds=seconds)),

@@ -27,7 +27,7 @@ from trainium_cdk.client.jobs.buckets import Address, Upload
 from trainium_cdk.description.outputs.contract import COPIES
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head import copying
 from trainium_cdk.runner.requests import (
     Entry,
     FindFiles,
@@ -145,7 +145,7 @@ class Copy:
         """
         self._shared(target)
         with _refusals():
-            return self._arriving(copied_files.list_files(source, MOST_FILES), target)
+            return self._arriving(copying.entries_of(source, MOST_FILES), target)
 
     def _arriving(self, found: Listing, target: str) -> CopyPlan:
         """Plan a copy to the cluster of files that are listed already."""
@@ -171,7 +171,7 @@ class Copy:
         if root.exists() and not root.is_dir():
             raise JobError(f"{root} is a file. Give a folder")
         with _refusals():
-            missing, free = _missing(entries, copied_files.find(root, names)), copied_files.free(root.absolute())
+            missing, free = _missing(entries, copying.find(root, names)), copying.free(root.absolute())
         return CopyPlan(path, str(root), entries, names, missing, found.left_out, free)
 
     def _listed(self, source: str) -> tuple[str, Listing]:
@@ -179,7 +179,7 @@ class Copy:
         path = self._shared(source)
         found: Listing = self._ask(ListFiles(path, self._places, MOST_FILES))
         with _refusals():
-            found = replace(found, entries=copied_files.checked(found.entries, MOST_FILES))
+            found = replace(found, entries=copying.checked(found.entries, MOST_FILES))
         if not found.folder and [one.name for one in found.entries] != [posixpath.basename(path)]:
             raise JobError(f"the cluster's list of files is not about {path}")
         return path if found.folder else posixpath.dirname(path), found
@@ -207,7 +207,7 @@ class Copy:
                 )
                 self._delete(batch)
             for entry in survey.links:
-                copied_files.link(root, entry)
+                copying.link(root, entry)
 
     def _take(
         self, survey: CopyPlan, batch: Sequence[int], s3: Any, places: Sequence[Address], marks: Sequence[Any]
@@ -274,8 +274,8 @@ class Copy:
 
     def _put(self, root: Path, entry: Entry, at: Address) -> str:
         """Send a file into the bucket; its SHA-256."""
-        with _refusals(), copied_files.leaving(root, entry) as file, self._reaching_bucket():
-            digest = copied_files.sha256(file)
+        with _refusals(), copying.leaving(root, entry) as file, self._reaching_bucket():
+            digest = copying.sha256(file)
             if entry.size <= _SMALL:
                 self._s3.put_object(Bucket=at.bucket, Key=at.key, Body=file.read())
                 self._moved(entry.size)
@@ -286,7 +286,7 @@ class Copy:
 
     def _get(self, root: Path, entry: Entry, at: Address, digest: str) -> None:
         """Receive a file from the bucket."""
-        with _refusals(), copied_files.arriving(root, entry, digest) as out, self._reaching_bucket():
+        with _refusals(), copying.arriving(root, entry, digest) as out, self._reaching_bucket():
             if entry.size <= _SMALL:
                 out.write(self._s3.get_object(Bucket=at.bucket, Key=at.key)["Body"].read(entry.size + 1))
                 self._moved(entry.size)

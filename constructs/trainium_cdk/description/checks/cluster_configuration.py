@@ -21,7 +21,7 @@ from trainium_cdk.description.checks.storage import assets_bucket
 from trainium_cdk.description.cluster_configuration import ClusterIds, render
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.problems import KeyPath, Problem
-from trainium_cdk.runner.head.nodes import hostnames
+from trainium_cdk.runner.slurm import hostnames
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

@@ -14,8 +14,8 @@ from trainium_cdk.description.outputs.contract import (
     export,
 )
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.runner.head.nodes import hostnames
 from trainium_cdk.runner.requests import PEOPLE as PEOPLE
+from trainium_cdk.runner.slurm import hostnames
 
 if TYPE_CHECKING:
     from trainium_cdk.description.settings import CpuQueue, Environment

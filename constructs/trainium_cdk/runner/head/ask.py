@@ -16,11 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .. import blocks
+from .. import blocks, layout
 from ..errors import ReportedError, Unknown, place_of
 from ..requests import Error, read_request
 from ..spec import SpecError, to_json
-from . import jobs, people
 
 MOST = 400_000_000
 """Characters of a request."""
@@ -42,13 +41,15 @@ def answer(text: str) -> Any:
     """The answer to a request. It never raises: an error is an answer, too."""
     try:
         name, cluster, given = read_request(json.loads(text))
-        people.check_folder(cluster)
+        layout.check_folder(cluster)
         if cluster.blocks:
             blocks.note(cluster.jobs, cluster.blocks)
         more = {}
         if id := getattr(given, "id", ""):
+            from .jobs import named
+
             try:
-                given = replace(given, id=jobs.named(cluster, id))
+                given = replace(given, id=named(cluster, id))
             except Unknown as e:
                 return _error(e.kind, str(e))
             more = {"id": given.id} if given.id != id else {}
@@ -57,7 +58,9 @@ def answer(text: str) -> Any:
             reply = getattr(import_module(f"..{module}", __package__), function)(cluster, given)
             return {"answer": to_json(reply), **more}
         except Unknown as e:
-            return _error(e.kind, str(e), jobs.similar(cluster, id))
+            from .jobs import similar
+
+            return _error(e.kind, str(e), similar(cluster, id))
     except ReportedError as e:
         return _error(e.kind, str(e))
     except (json.JSONDecodeError, RecursionError):

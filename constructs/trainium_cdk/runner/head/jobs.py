@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import arrays, blocks, files, records, slurm
 from ..errors import Refused, Unknown
+from ..layout import ID
 from ..records import SubmittedRecord
 from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
@@ -23,8 +24,6 @@ from .stages import Known, moment
 from .standing import current, recorded
 from .status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
-_MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
 """An id with a token that `trn` made: no other id begins with it."""
@@ -46,19 +45,6 @@ class Asked:
     blocks: tuple[tuple[str, str], ...] = ()
     full: str = ""
     by_number: Mapping[str, list[slurm.Row]] = field(default_factory=dict)
-
-
-def split(id: str) -> tuple[str, str]:
-    """A job's id, and the index of its member; empty if it is none.
-
-    Raises:
-        Unknown: no job can have that id.
-    """
-    job, slash, _ = id.partition("/")
-    member = _MEMBER.fullmatch(id[len(job) :])
-    if not ID.fullmatch(job) or member is None:
-        raise Unknown(f"there is no job {id[:100]!r}")
-    return job, member[1] or "" if slash else ""
 
 
 def named(cluster: Cluster, given: str) -> str:

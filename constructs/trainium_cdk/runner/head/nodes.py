@@ -17,15 +17,13 @@ _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _REST = r"(?: [A-Z][a-z]\w*=.*)?$"
 """Keys in a node's line after a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
-_MOST = 100_000
-"""Names in a list of nodes."""
 
 
 def list_nodes(_: Cluster, __: ListNodes) -> list[Node]:
     """The nodes, in the controller's order. Which instance type one has, only the client knows."""
     # Slurm may start a job on the nodes of a suspended one: the job that runs is shown
     last = sorted((row for row in slurm.rows(others=True) if row.nodes), key=lambda row: row.state != "SUSPENDED")
-    jobs = {node: one_line(row.name) for row in last for node in hostnames(row.nodes)}
+    jobs = {node: one_line(row.name) for row in last for node in slurm.hostnames(row.nodes)}
     lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
     if not lines and "nodes" in slurm.private():
         raise Refused("Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo")
@@ -45,34 +43,6 @@ def others(_: Cluster, __: Others) -> list[Foreign]:
                 Foreign(name, "sbatch", state, queue, moment(row.submitted), user, began, parse_int(row.count))
             )
     return found
-
-
-def hostnames(text: str) -> list[str]:
-    """The names in a list of Slurm's.
-
-    >>> hostnames("a-[1-2,05],b,c[01-02]x")
-    ['a-1', 'a-2', 'a-05', 'b', 'c01x', 'c02x']
-    """
-    found: list[str] = []
-    for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        found += _expand(one)
-        if len(found) > _MOST:
-            break
-    return found[:_MOST]
-
-
-def _expand(text: str) -> list[str]:
-    before, bracket, rest = text.partition("[")
-    inside, closed, after = rest.partition("]")
-    if not bracket or not closed:
-        return [text]
-    found = []
-    for part in inside.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            numbers = range(int(first), min(int(last or first), int(first) + _MOST) + 1)
-            found += [f"{before}{number:0{len(first)}}" for number in numbers]
-    return [f"{name}{end}" for name in found for end in _expand(after)]
 
 
 def _node(line: str, jobs: dict[str, str]) -> Node:

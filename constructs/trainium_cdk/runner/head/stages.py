@@ -310,7 +310,7 @@ def _reason(number: str, known: Known, current: str, reason: str, started: int |
         before=before.name if before else "the job before it (--after)",
         failed=_failed(known, code),
         unlaunched=_failed(known, code) if code is not None or begun else _UNLAUNCHED.format(row.nodes),
-        # of members, none is released (`requeued`)
+        # of members, none is released (`answers.start_requeued`)
         held=f"is held: scontrol release {number}" if "_" in number else "is retried",
         inactive=known.inactive,
         number=number,

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Optional
 
 from ..readers.records import Finding
-from ..records import Failure, TimedFinding
+from ..records import Failure, TimedFinding, span
 from ..spec import Bound, Count, Time
-from ..work.health import span
 
 OLD = 60.0
 """Seconds from which on it is shown how long ago the last step was."""

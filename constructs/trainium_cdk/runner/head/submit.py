@@ -18,20 +18,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .. import files, layout, records, slurm
-from ..errors import Later, Refused, ReportedError, Taken
-from ..prepare import main as prepare
+from .. import arrays, blocks, files, layout, records, slurm
+from ..errors import Later, Refused, ReportedError, Taken, Unknown
 from ..records import SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..spec import JobSpec, StageSpec, to_json
-from . import admission, sbatch, standing
-from .jobs import ID, inactive
+from ..words import folder_places, resolve, shared_root
+from . import standing
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"
+"""What sbatch prints if the queue's partition is INACTIVE."""
 _FULL = re.compile("unable to accept job|job queue full")
 """What sbatch says first when Slurm has MaxJobCount jobs; then it tries for 120 seconds (Slurm 22.05 and 26.05, sbatch.c)."""
-"""What sbatch prints if the queue's partition is INACTIVE."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -40,7 +39,7 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
     job is begun.
     """
     os.umask(0o022)
-    admission.open_folder(cluster)
+    open_folder(cluster)
     told, wait = list[Outcome](), ""
     with _finishing() as signals:
         for job in given.jobs:
@@ -50,10 +49,17 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Outcome]:
                     raise Later(wait)
                 told.append(submit(cluster, job, given.addresses))
             except ReportedError as e:
-                hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
-                told.append(Outcome(error=Error(e.kind, f"{e}{hint}")))
+                told.append(Outcome(error=Error(e.kind, f"{e}{_hint(cluster, e)}")))
                 wait = str(e) if isinstance(e, Later) else ""
     return told
+
+
+def _hint(cluster: Cluster, error: ReportedError) -> str:
+    if _INACTIVE not in str(error):
+        return ""
+    from .jobs import inactive
+
+    return f". {inactive(cluster)}"
 
 
 def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outcome:
@@ -67,7 +73,7 @@ def submit(cluster: Cluster, job: JobSpec, addresses: Mapping[str, str]) -> Outc
         Taken: there is another job by its id.
         Later: Slurm does not answer.
     """
-    if not ID.fullmatch(job.id):
+    if not layout.ID.fullmatch(job.id):
         raise Refused(f"{job.id!r:.100} is not the id of a job. Use letters, digits, dots and hyphens")
     folder = cluster.jobs / job.id
     with _lock(cluster, job.id):
@@ -104,10 +110,10 @@ def _begin(cluster: Cluster, job: JobSpec, folder: Path, addresses: Mapping[str,
     numbers: dict[str, str] = {}
     try:
         layout.lay_out(folder, job)
-        admission.check(cluster, job, folder)
-        after = admission.wait_for(cluster, job.slurm.after) if job.slurm.after else ""
-        most, note = admission.longest(cluster, job)
-        for stages in sbatch.batches(_needed(job, folder, addresses)):
+        check(cluster, job, folder)
+        after = wait_for(cluster, job.slurm.after) if job.slurm.after else ""
+        most, note = longest(cluster, job)
+        for stages in slurm.batches(_needed(job, folder, addresses)):
             number = _send(job, folder, runner, stages, after, most)
             numbers.update((one.name, number) for one in stages)
             after = f"afterok:{number}"
@@ -123,11 +129,15 @@ def _begin(cluster: Cluster, job: JobSpec, folder: Path, addresses: Mapping[str,
 
 def _needed(job: JobSpec, folder: Path, addresses: Mapping[str, str]) -> list[StageSpec]:
     """The stages of a job. Fetching takes a node, and is left out if all is there."""
-    with contextlib.suppress(prepare.NotFetched):
-        if any(one.name == "prepare" for one in job.stages):
+    others = [one for one in job.stages if one.name != "prepare"]
+    if len(others) < len(job.stages):
+        from ..prepare import main as prepare
+
+        try:
             prepare.check(folder, job, job.variables, addresses)
-        return [one for one in job.stages if one.name != "prepare"]
-    return list(job.stages)
+        except prepare.NotFetched:
+            return list(job.stages)
+    return others
 
 
 def _complete(
@@ -140,7 +150,7 @@ def _complete(
     """
     numbers, again, after = dict(made.numbers), list[str](), ""
     rows = slurm.rows(numbers=numbers.values(), ended=True)
-    for stages in sbatch.batches([one for one in job.stages if one.name in numbers]):
+    for stages in slurm.batches([one for one in job.stages if one.name in numbers]):
         last = stages[-1].name
         how = standing.LOST if again else standing.stand(folder, job.id, numbers, last, rows, job.array)
         if how == standing.OVER or records.is_cancelled(folder):
@@ -149,7 +159,7 @@ def _complete(
             slurm.cancel(f"{job.id}:{last}")
             for one in stages:
                 _forget(folder, one.name)
-            most, _ = admission.longest(cluster, job)
+            most, _ = longest(cluster, job)
             try:
                 number = _send(job, folder, made.runner, stages, after, most)
             except Refused as e:
@@ -172,7 +182,7 @@ def _forget(folder: Path, stage: str) -> None:
 
 
 def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], after: str, most: float | None) -> str:
-    """Submit the Slurm job of these stages. Returns its number. Arguments as of `sbatch.options`.
+    """Submit the Slurm job of these stages. Returns its number. Arguments as of `slurm.sbatch_options`.
 
     Raises:
         Refused: Slurm refuses it.
@@ -181,9 +191,9 @@ def _send(job: JobSpec, folder: Path, runner: str, stages: Sequence[StageSpec], 
     for one in stages:
         if not (job.array and one.name == "train"):
             (folder / "logs" / f"{one.name}.log").touch()  # NFS caches for half a minute that a file does not exist
-    words = sbatch.options(job, stages, folder, after=after, most=most)
+    words = slurm.sbatch_options(job, stages, folder, after=after, most=most)
     try:
-        printed = slurm.run("sbatch", "--parsable", *words, text=sbatch.script(runner, folder, stages))
+        printed = slurm.run("sbatch", "--parsable", *words, text=slurm.batch_script(runner, folder, stages))
     except Refused as e:
         # the controller crashed, forgot what this one waits for, and gave its number to this one
         if after and "Job dependency problem" in str(e):
@@ -236,3 +246,140 @@ def _finishing() -> Iterator[list[int]]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+# --- what is checked before a job costs nodes -------------------------------------------------------------------------------------------
+
+
+def open_folder(cluster: Cluster) -> None:
+    """Make the jobs' folder, on a file system that all nodes see. The head node's bootstrap has made the one above it for this user.
+
+    Raises:
+        Refused: the file system is not mounted.
+    """
+    shared, locks = cluster.shared, cluster.jobs / ".locks"
+    if not shared.is_dir() or not (shared_root() or shared.is_mount()):
+        raise Refused(
+            f"{cluster.shared_dir} is not mounted on this machine. Is it the head node, and its bootstrap complete?"
+        )
+    with contextlib.suppress(PermissionError):
+        locks.mkdir(parents=True, exist_ok=True)
+    if not os.access(locks, os.W_OK):
+        raise Refused(f"{layout.user()} may not write to {cluster.trn}. An administrator can make it theirs (chown)")
+
+
+def check(cluster: Cluster, job: JobSpec, folder: Path) -> None:
+    """Check what a job needs on the cluster, but what `prepare` fetches.
+
+    Raises:
+        Refused: something is not there.
+        Later: Slurm does not answer.
+    """
+    places = folder_places(folder, cluster.trn)
+    venv = os.path.expanduser(resolve(job.environment.venv, places))  # noqa: PTH111  an unknown ~USER stays
+    if job.environment.venv_required and venv and not Path(venv, "bin/activate").is_file():
+        raise Refused(
+            f"there is no virtual environment at {venv}: the head node's bootstrap has not finished, or failed. Its log is /var/log/trn-bootstrap.log there"
+        )
+    for word in job.require:
+        if not Path(resolve(word, places)).exists():
+            raise Refused(f"there is no {resolve(word, {**places, 'root': ''})} on the cluster")
+    if job.slurm and (job.slurm.account or job.slurm.qos):
+        check_account(job.slurm.account, job.slurm.qos)
+
+
+def check_account(account: str, qos: str) -> None:
+    """Check that this user may use an account or a QoS. Without accounting, Slurm accepts every name, and it means nothing.
+
+    Raises:
+        Refused, Later: as `check`.
+    """
+    user = layout.user()
+    config = slurm.run("scontrol", "show", "config")
+    if not any("slurmdbd" in line for line in config.splitlines() if line.startswith("AccountingStorageType")):
+        raise Refused(
+            "this cluster keeps no accounts, so that --account and --qos mean nothing. Remove them, or deploy with pcluster: {accounting: ...}"
+        )
+    told = slurm.run("sacctmgr", "-n", "-P", "show", "assoc", "where", f"user={user}", "format=account,qos")
+    allowed = [line.partition("|")[::2] for line in told.splitlines()]
+    if not any((not account or of == account) and (not qos or qos in has.split(",")) for of, has in allowed):
+        what = " ".join(f"{name} {value}" for name, value in (("account", account), ("qos", qos)) if value)
+        may = ";".join(f"{of} with qos {has}" for of, has in allowed) or "nothing"
+        raise Refused(f"{user} may not use {what}. An administrator can allow it (sacctmgr). Allowed are: {may}")
+
+
+def longest(cluster: Cluster, job: JobSpec) -> tuple[float | None, str]:
+    """The seconds that an allocation may have which compiles first, and what its user must know where that is too little to compile in addition to the time
+    limit. None: there is no limit, or nothing compiles, or Slurm does not tell.
+
+    Raises:
+        Later: Slurm does not answer.
+    """
+    stages = slurm.batches(job.stages)[-1]
+    own, wanted = stages[-1].seconds, slurm.time_limit(stages)
+    if job.slurm is None or own is None or wanted is None or wanted == own:
+        return None, ""
+    queue, limits = job.slurm.queue, list[tuple[float, str]]()
+    partition = _told("scontrol", "-o", "show", "partition", queue)
+    if (seconds := slurm.seconds(slurm.field("MaxTime", partition))) is not None:
+        limits.append((seconds, f"queue {queue}"))
+    of = slurm.field("QoS", partition)
+    for name in filter(None, (job.slurm.qos, of if of != "N/A" else "")):
+        told = _told("sacctmgr", "-n", "-P", "show", "qos", "where", f"name={name}", "format=maxwall")
+        if (seconds := slurm.seconds(told)) is not None:
+            limits.append((seconds, f"QoS {name}"))
+    ends = [one for one in blocks.read(cluster.jobs) if one.queue == queue and one.stops > time.time()]
+    if ends:
+        last = max(ends, key=lambda one: one.stops)
+        limits.append((last.stops - time.time(), f"capacity block {last.id}"))
+    most, name = min(limits, default=(None, ""))
+    if most is None or most >= wanted:
+        return most, ""
+    rest = max(0, int(most) - own)
+    after = f" after {slurm.clock(rest)}" if rest else ""
+    return (
+        most,
+        f"{name} allows {slurm.clock(int(most))}: compiling counts in the time limit of {slurm.clock(own)}{after}",
+    )
+
+
+def _told(*words: str) -> str:
+    try:
+        return slurm.run(*words)
+    except Refused:  # there is no such queue, which sbatch says, or no accounting
+        return ""
+
+
+def wait_for(cluster: Cluster, after: str) -> str:
+    """Return sbatch's dependency for a job that begins after another one, or a member of it; empty if that has completed.
+
+    Raises:
+        Refused: there is no such job, or it will not complete.
+        Later: Slurm does not answer.
+    """
+    try:
+        other, member = layout.split(after)
+    except Unknown as e:
+        raise Refused(f"{e} on this cluster. Give another one as --after") from None
+    folder = cluster.jobs / other
+    record = records.submitted(folder)
+    if record is None or "train" not in record.numbers:
+        raise Refused(f"there is no job {other} on this cluster. Give another one as --after")
+    if record.cluster != cluster.identity:
+        raise Refused(f"{other} is a job of another cluster on this file system. Remove --after")
+    array, number = layout.array_of(folder), record.numbers["train"]
+    if member and member not in map(str, arrays.indices(array) if array else ()):
+        raise Refused(f"{other} has no member {member}. Give another one as --after")
+    rows = slurm.rows(numbers=[number], ended=True, members=bool(member))
+    if member:
+        rows = [row for row in rows if row.index == member]
+        how = standing.stand(folder / member, other, record.numbers, "train", rows)
+    else:
+        how = standing.stand(folder, other, record.numbers, "train", rows, array)
+    if how == standing.COMPLETED:
+        return ""
+    if how != standing.ACTIVE:
+        raise Refused(
+            f"{after} has not completed, and does not run: this job would never begin. Remove --after, or submit {other} again"
+        )
+    return f"afterok:{number}_{member}" if member else f"afterok:{number}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +15,24 @@ from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import JobSpec
-from . import archives, code, compiled, data, models, needs, packages, requirements, resume, sources, unused
 from .making import Failed, Here, NotFetched, say
 
-STEPS: Mapping[str, Callable[..., None]] = {
-    "source": sources.source,
-    "archive": archives.archive,
-    "file": data.file,
-    "prefix": data.prefix,
-    "model": models.model,
-    "dataset": models.dataset,
-    "packages": packages.packages,
-    "requirements": requirements.requirements,
-    "code": code.code,
-    "modules": needs.modules,
-    "tools": needs.tools,
-    "files": needs.files,
-    "compiled": compiled.compiled,
+STEPS: Mapping[str, str] = {
+    "source": "fetching.source",
+    "archive": "fetching.archive",
+    "file": "fetching.file",
+    "prefix": "fetching.prefix",
+    "model": "fetching.model",
+    "dataset": "fetching.dataset",
+    "packages": "packages.packages",
+    "requirements": "packages.requirements",
+    "code": "unpack.code",
+    "modules": "main.modules",
+    "tools": "main.tools",
+    "files": "main.files",
+    "compiled": "compiled.compiled",
 }
-"""Each step's function: it gets `Here`, and the step's arguments by their names."""
+"""Each step's function, as MODULE.FUNCTION of this folder: it gets `Here`, and the step's arguments by their names."""
 
 
 def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
@@ -66,7 +68,9 @@ def carry_out(folder: Path, job: JobSpec, variables: Mapping[str, str]) -> None:
         say("everything is already fetched")
     except NotFetched:
         _steps(here, job)
-    unused.remove_unused(here)
+    from . import packages
+
+    packages.remove_unused(here)
 
 
 _ALONE = ("files", "tools")
@@ -82,10 +86,14 @@ def _steps(here: Here, job: JobSpec) -> None:
             continue
         given = {name: here.plain(value) for name, value in step.with_.items()}
         try:
-            STEPS[step.do](here, **given)
+            module, _, function = STEPS[step.do].partition(".")
+            getattr(import_module(f".{module}", __package__), function)(here, **given)
         except NotFetched as e:
             absent = e
-    resume.resume(here, job)
+    if job.checkpoints and job.checkpoints.source:
+        from . import resume
+
+        resume.resume(here, job)
     if absent:
         raise absent
 
@@ -104,6 +112,35 @@ def main(folder: str, secret: str) -> None:
     except (Failed, OSError) as e:
         print(f"trn: {e}", file=sys.stderr)
         sys.exit(75)
+
+
+# --- what nobody fetches: without it, a job is refused before Trainium nodes are paid for -----------------------------------------------
+
+
+def modules(here: Here, names: Sequence[str], fix: str) -> None:
+    """Refuse a job where Python does not find a module."""
+    if absent := here.absent_modules(names):
+        raise Refused(f"the nodes' Python has no {absent}. {fix}")
+
+
+def tools(here: Here, names: Sequence[str], fix: str) -> None:
+    """Refuse a job where there is no such program."""
+    for name in names:
+        if not shutil.which(name, path=here.variables.get("PATH")):
+            raise Refused(f"there is no {name} here. {fix}")
+
+
+def files(_here: Here, folder: str, pattern: str, count: int, fix: str, says: str = "") -> None:
+    """Refuse a job where a folder, with those right below it, has fewer files. `says`: all of the message; then the folder must be there too."""
+    place = Path(folder)
+    if not place.is_dir():
+        if says:
+            raise Refused(says)
+        return  # not visible from here, or fetched later
+    found = [one for below in (place, *(f for f in place.iterdir() if f.is_dir())) for one in below.iterdir()]
+    there = sum(fnmatch.fnmatchcase(one.name, pattern) for one in found)
+    if there < count:
+        raise Refused(says or f"{folder} has {there} files {pattern}, and the job needs {count}. {fix}")
 
 
 __all__ = ["Failed", "NotFetched", "Refused", "carry_out", "check", "main"]

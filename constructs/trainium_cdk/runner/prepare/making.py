@@ -1,4 +1,5 @@
-"""Shared parts of the steps of `prepare`: their places, and things that are made once for all jobs."""
+"""Shared parts of the steps of `prepare`: their places, things that are made once for all jobs, and the virtual environments that programs run in: the
+cluster's, the image's own, or one that a step has made on top of it."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
-from ..spec import JobSpec, SpecError, read_word
+from ..files import read_json
+from ..spec import JobSpec, SpecError, Word, read_word
 from ..words import UnknownPlace, folder_places, resolve, shared_root
-from .bases import find_base
+
+_FIND = "import importlib.util as i, sys\nprint(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
 
 
 class NotFetched(Exception):
@@ -118,6 +121,17 @@ class Here:
             raise Refused(self.without(words[0])) from None
         return done.returncode, done.stdout, done.stderr
 
+    def absent_modules(self, names: Sequence[str]) -> str:
+        """The modules that Python does not find here, with spaces between; empty if it finds all.
+
+        Raises:
+            Failed: Python did not answer.
+        """
+        code, output, errors = self.ask([self.python, "-c", _FIND, *names])
+        if code:
+            raise Failed(f"{self.python} failed: {errors.strip()[-300:]}")
+        return output.strip()
+
     def without(self, program: str) -> str:
         """Describe the lack of a program, and the fix."""
         fix = "" if self.base else ". Use an image that has it, as the examples of trn image build do"
@@ -172,3 +186,54 @@ def check_room(what: str, size: int, folder: Path) -> None:
         raise Failed(
             f"{what} needs {size} bytes more, and {free} bytes are free. Free space, or choose another directory"
         )
+
+
+# --- the virtual environments that programs run in --------------------------------------------------------------------------------------
+
+RECORD = "trn-environment.json"
+"""In a virtual environment of `prepare`: what it is made of, for people. Its time says when a job used it last."""
+
+
+def find_base(venv: Word, root: str) -> Path | None:
+    """The cluster's virtual environment, without links; None for the image's own Python.
+
+    Args:
+        venv: of `spec.NodeEnvironment`.
+        root: the prefix of a path of a shared file system, in a sandbox.
+
+    Raises:
+        UnknownPlace: it names another place.
+        RuntimeError: `~USER` of a user that there is not.
+    """
+    if not venv:
+        return None
+    path = resolve(venv, {"root": root})
+    return (Path(path).expanduser() if path.startswith("~") else Path.home() / path).resolve()
+
+
+def find_own(folder: Path) -> Path | None:
+    """The virtual environment of a job's own packages, which `prepare` has made or found; None if there is none, or it was removed.
+
+    Args:
+        folder: the job's, of an array the array's.
+    """
+    try:
+        name = (folder / "environment").read_text()[:60].strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    place = folder.parent.parent / "environments" / name
+    return place if name.isalnum() and (place / "bin" / "python3").exists() else None
+
+
+def activate(place: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a program finds a virtual environment's Python, programs and packages, as its script `activate` sets them."""
+    record: Any = read_json(place / RECORD)
+    below = record.get("programs") if isinstance(record, dict) else None
+    path = [
+        str(place / "bin"),
+        *([below] if isinstance(below, str) and below else []),
+        variables.get("PATH", os.defpath),
+    ]
+    made = {**variables, "VIRTUAL_ENV": str(place), "PATH": os.pathsep.join(path)}
+    made.pop("PYTHONHOME", None)
+    return made

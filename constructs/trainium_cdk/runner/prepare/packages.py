@@ -2,28 +2,36 @@
 
 One is named after all that decides what it is, made once for all jobs, and never changed. It exists whole or not at all: it is made in its
 own folder, which a link then names. (The folder itself cannot be renamed: its programs begin with its path.)
+
+Of a user's requirements file, what the vendor releases together is never replaced, and no secret is shown.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import fcntl
 import hashlib
 import json
+import os
 import pkgutil
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from ..errors import Refused
+from .. import files, records, slurm
+from ..errors import Later, Refused
 from ..files import write, write_json
-from .bases import RECORD, activate
-from .making import Failed, Here, once, remove, say
-from .unused import mark_used
+from .layer import canonical
+from .making import RECORD, Failed, Here, activate, once, remove, say
 
 
 class Layer(NamedTuple):
@@ -175,3 +183,195 @@ def _programs(here: Here) -> str:
 
 def _size(folder: Path) -> int:
     return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir() or file.is_symlink())
+
+
+# --- removing those that no job uses any more -------------------------------------------------------------------------------------------
+
+DAYS = 30
+"""Days for which a virtual environment stays after its last use."""
+_NAME = re.compile(r"[0-9a-f]{12}")
+
+
+def remove_unused(here: Here) -> None:
+    """Remove each virtual environment that no job has used for `DAYS` days and that no waiting job names, and say which.
+
+    A job uses one when it finds or makes it (`mark_used`), and while its log grows. Whether a job waits, Slurm's queue says; where there is none,
+    a job waits that has not begun to train. What cannot be removed stays, and fails no job.
+    """
+    place, before = here.trn / "environments", time.time() - DAYS * 86_400
+    old = {name for name in _names(place) if _NAME.fullmatch(name) and _used_at(place / name) < before}
+    if not old:
+        return
+    with contextlib.suppress(Later, Refused):  # Slurm does not answer: another time
+        for name in sorted(old - _in_use(here, before)):
+            with contextlib.suppress(OSError):
+                _remove(here, place / name, before)
+
+
+def mark_used(place: Path) -> None:
+    """Record that a job uses a virtual environment now, if it is there. It does so before it looks for it (`_remove`)."""
+    with contextlib.suppress(OSError):
+        os.utime(place / RECORD)
+
+
+def _used_at(place: Path) -> float:
+    """Return the time at which a job last used a folder, in seconds since 1970. The record is opened: NFS then asks for the time anew."""
+    try:
+        with (place / RECORD).open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return time.time()
+
+
+def _in_use(here: Here, before: float) -> set[str]:
+    """The names of virtual environments that waiting, running or lately ended jobs use."""
+    queue = {row.id for row in slurm.rows(others=True)} if shutil.which("squeue") else None
+    jobs, used = here.trn / "jobs", set[str]()
+    for id in _names(jobs):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            name = files.read(jobs / id / "environment", 100).decode().strip()
+            waits = id in queue if queue is not None else not records.is_cancelled(jobs / id) and not _logs(jobs / id)
+            if waits or any(one.stat().st_mtime >= before for one in _logs(jobs / id)):
+                used.add(name)
+    return used
+
+
+def _logs(job: Path) -> list[Path]:
+    """The logs of a job's training, also of the members of an array."""
+    return [*job.glob("logs/train*.log"), *job.glob("*/logs/train*.log")]
+
+
+def _remove(here: Here, link: Path, before: float) -> None:
+    """Remove a virtual environment under the lock of those who make it. Its name goes first, so that no job finds half of one; it comes back where a
+    job has found it just before."""
+    marker = here.trn / "done" / f"environment-{link.name}"
+    with marker.with_name(f"{marker.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        aside = link.with_name(f".{link.name}.unused")
+        link.rename(aside)
+        if _used_at(aside) >= before:
+            aside.rename(link)
+            return
+        record = files.read_json(aside / RECORD, 20_000)
+        size = record.get("megabytes") if isinstance(record, dict) else None
+        for part in link.parent.glob(f".{link.name}.*"):
+            remove(part)
+        say(
+            f"removed the packages {link.name} ({size if isinstance(size, int) else '?'} MB), which no job has used for {DAYS} days"
+        )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [one.name for one in folder.iterdir()]
+    except OSError:
+        return []
+
+
+# --- a user's requirements file ---------------------------------------------------------------------------------------------------------
+
+SHORTEST = 4
+"""Characters of a value that is hidden: a shorter one is not a secret, and hiding it would hide parts of words."""
+MOST = 4_000_000
+"""Bytes of pip's words that are kept, to explain them."""
+
+
+def requirements(
+    here: Here,
+    base: str,
+    index: str,
+    lines: Sequence[str],
+    label: str,
+    constraints: Sequence[str] = (),
+    files: Sequence[str] = (),
+    variables: Sequence[str] = (),
+) -> None:
+    """Make the virtual environment of a requirements file, or find it.
+
+    Args:
+        base: the image; empty: the cluster's packages.
+        lines: of the file. Paths begin in the folder of the code.
+        files: what decides of the files that it names.
+        label: the file, for the user.
+        variables: those that pip replaces in it: their values are not shown.
+    """
+    kept: dict[str, str] = inside(here, here.python, "describe")["protected"]
+    limits = [*constraints, *(f"{name}=={version}" for name, version in kept.items())]
+    given = {"requirements": lines, "constraints": limits}
+    for name, content in given.items():
+        write(here.job / f"{name}.txt", "".join(f"{line}\n" for line in content).encode())
+    decides = [hashlib.sha256("\0".join([*lines, "", *limits, "", *files]).encode()).hexdigest()]
+    told = [line.partition(" --hash")[0] for line in lines]
+    words = ["-r", "requirements.txt", "-c", "constraints.txt"]
+    said: list[bytes] = []
+    hidden = secrets([here.variables.get(name, "") for name in variables])
+    try:
+        use(
+            here,
+            Layer("script", base or str(here.base), index, words, told, decides),
+            partial(_compare, here, kept, label),
+            partial(_relay, said, hidden),
+        )
+    except Failed:
+        why = explain(kept, b"".join(said).decode(errors="replace"), label) if said else ""
+        if why:
+            raise Refused(why) from None
+        if said:
+            raise Failed(f"{label} could not be installed: see what pip says above") from None
+        raise
+
+
+def secrets(values: Sequence[str]) -> list[bytes]:
+    """Return the texts to hide for variables with these values: each value, and its URL-decoded form."""
+    every = {text for value in values for text in (value, unquote(value)) if len(text) >= SHORTEST}
+    return [text.encode() for text in sorted(every, key=len, reverse=True)]
+
+
+def _relay(
+    said: list[bytes], hidden: Sequence[bytes], words: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> int:
+    """Run pip, in the folder of the code, whose files it must not import. What it says is passed on, and kept, without what is hidden."""
+    size, code = 0, folder / "code"
+    files = {name: str(folder / name) for name in ("requirements.txt", "constraints.txt")}
+    words = [words[0], "-I", *(files.get(word, word) for word in words[1:])]
+    with subprocess.Popen(
+        words,
+        cwd=code if code.is_dir() else folder,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as pip:
+        for line in pip.stdout or ():
+            for text in hidden:
+                line = line.replace(text, b"****")
+            sys.stdout.write(line.decode(errors="replace"))
+            sys.stdout.flush()
+            size += len(line)
+            if size < MOST:
+                said.append(line)
+    return pip.returncode
+
+
+def explain(kept: Mapping[str, str], said: str, label: str) -> str:
+    """Describe why pip did not install a file: which package wants another version of what is protected; empty if that is not why."""
+    for line in said.splitlines():
+        wants = re.match(r"\s+(.+) depends on ([A-Za-z0-9._-]+)(.*)", line) or re.match(
+            r"\s+(The user) requested ([A-Za-z0-9._-]+)(.*)", line
+        )
+        if wants and canonical(wants[2]) in kept:
+            name, version, user = wants[2], kept[canonical(wants[2])], wants[1] == "The user"
+            what = f"{label if user else wants[1]} wants {name}{wants[3]}, and {name} {version} is never replaced: Neuron needs it"
+            if user:
+                return f"{what}. Write {name} without a version, or remove it"
+            return f"{what}. Take a version of {wants[1].split()[0]} that goes with it, or remove it from the file"
+    return ""
+
+
+def _compare(here: Here, kept: Mapping[str, str], label: str, place: Path, _: Mapping[str, str]) -> None:
+    """Refuse a virtual environment with a copy of what is protected, which a package may bring by its address."""
+    for name, version, by in inside(here, str(place / "bin" / "python3"), "brought", kept):
+        who = ", ".join(by) or f"a line of {label}"
+        raise Refused(
+            f"{who} brings {name} {version}, and {name} {kept[name]} is never replaced: Neuron needs it. Remove it from the file"
+        )

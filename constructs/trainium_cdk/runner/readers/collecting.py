@@ -9,9 +9,10 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from .records import Said
 from .step_lines import read_line
 
 LONGEST_LINE = 4000
@@ -100,31 +101,6 @@ _ASIDE_LINES = re.compile(
     r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic|@ +0x|\*\*\* Check failure"
 )
 """Lines of Slurm, of a launcher, of a C++ stack, and lines without a word."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """Lines of a program's output that may explain its end. Each text is a line, cut to 300 characters.
-
-    Attributes:
-        raised: the exception that explains it, as `KeyError: 'x'`; then another one that may have come first; empty without any.
-        at: when the first exception of the last hour was printed, in seconds since 1970; 0 without one.
-        follows: the last exception that only follows from another process's; empty without one.
-        rank: of the process that raised the exception, where its line tells it; else -1.
-        launcher: whether a launcher has reported that a worker failed.
-        code: exit code in that report, of the worker that failed first; 0 without one.
-        line: the last line that is not the launcher's or Slurm's.
-        lines: those that look like errors, first ones and last ones; then the last of all.
-    """
-
-    raised: tuple[str, ...] = ()
-    at: float = 0.0
-    follows: str = ""
-    rank: int = -1
-    launcher: bool = False
-    code: int = 0
-    line: str = ""
-    lines: tuple[str, ...] = ()
 
 
 class _Raised:

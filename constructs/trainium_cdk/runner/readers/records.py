@@ -87,6 +87,31 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Said:
+    """Lines of a program's output that may explain its end. Each text is a line, cut to 300 characters.
+
+    Attributes:
+        raised: the exception that explains it, as `KeyError: 'x'`; then another one that may have come first; empty without any.
+        at: when the first exception of the last hour was printed, in seconds since 1970; 0 without one.
+        follows: the last exception that only follows from another process's; empty without one.
+        rank: of the process that raised the exception, where its line tells it; else -1.
+        launcher: whether a launcher has reported that a worker failed.
+        code: exit code in that report, of the worker that failed first; 0 without one.
+        line: the last line that is not the launcher's or Slurm's.
+        lines: those that look like errors, first ones and last ones; then the last of all.
+    """
+
+    raised: tuple[str, ...] = ()
+    at: float = 0.0
+    follows: str = ""
+    rank: int = -1
+    launcher: bool = False
+    code: int = 0
+    line: str = ""
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Finding:
     """A problem of a job that runs. The runner writes it as a line of the log: `FOUND`, and this as JSON.
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from ..readers.log import progress
 from ..readers.records import field, is_loss, split
-from .output import Output
 from .places import StageNode
+from .process import Output
 
 BEGIN = "trn: of TensorBoard's files: "
 SECONDS = 30.0

@@ -19,6 +19,7 @@ from typing import Optional
 
 from .. import files, records
 from ..readers.records import Finding
+from ..records import span
 from ..spec import HealthRules
 
 LEARNT, FEW = 10, 2
@@ -266,20 +267,6 @@ def _at(one: Pulse) -> str:
     step = f" at step {one.step}" if one.step is not None else ""
     line = f", last line: {records.one_line(one.line)[:_LINE]}" if one.line else ""
     return f"{where}{step}{line}"
-
-
-def span(seconds: float) -> str:
-    """A time for people.
-
-    >>> span(3.21), span(95), span(725), span(7300)
-    ('3.2 s', '95 s', '12 min', '2 h 1 min')
-    """
-    if seconds < 10:
-        return f"{max(0.0, seconds):.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 # --- what is done -----------------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from . import devices, health
 from .health import BUDGET, HANG, NAN, RESTARTED, STRAGGLER, Order, Pulse
 
 FAULT = 66
-"""Exit code of a stage that was stopped, as of a program that has failed for good (`launch.FAILED`)."""
+"""Exit code of a stage that was stopped, as of a program that has failed for good (`node.FAILED`)."""
 _MOST_ENTRIES = 10_000
 _SURE = 3
 """Looks, one after the other, in which a straggler is one."""

@@ -2,7 +2,7 @@
 first node. No fault of it stops the program.
 
     ADDRESS/JOB/DIGEST/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/DIGEST/NAME
-    ADDRESS/JOB/DIGEST/NAME.trn-complete    `kept.Mark`, written last, and deleted first
+    ADDRESS/JOB/DIGEST/NAME.trn-complete    `bucket.Mark`, written last, and deleted first
 
 A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content. So no checkpoint replaces another one, and jobs of one id on two clusters harm nothing.
 """
@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import bucket, files, kept, layout, records
+from .. import bucket, files, layout, records
 from ..errors import Refused, place_of
 from ..prepare import checkpoints, compiled
 from ..readers.log import KEPT
 from ..spec import JobSpec, to_json
 from . import health
-from .output import Output
 from .places import StageNode
+from .process import Output
 
 END_SECONDS = 600.0
 """For which a program that has ended well waits for the copy of its last checkpoint."""
@@ -183,8 +183,8 @@ class Keeper:
         if found is None:
             self._check_forms(place)
             return
-        before = kept.stats(found)
-        name = kept.name_of(found, before)
+        before = bucket.stats(found)
+        name = bucket.name_of(found, before)
         if name in self._record.complete:
             return
         for old in [one for one in self._record.begun if one not in (*self._record.complete, name)]:
@@ -196,10 +196,10 @@ class Keeper:
         else:
             bucket.sync(os.environ, str(found), to, "--delete")
         sizes = {file: size for file, (size, _) in before.items()}
-        if kept.stats(found) != before or bucket.files(os.environ, to) != sizes:
+        if bucket.stats(found) != before or bucket.files(os.environ, to) != sizes:
             raise bucket.Unreached(f"{found.name} was changed while it was copied")
-        mark = kept.Mark(self._job.kind, self._made.same, sizes)
-        bucket.copy(os.environ, "-", to + kept.SUFFIX, json.dumps(to_json(mark)))
+        mark = bucket.Mark(self._job.kind, self._made.same, sizes)
+        bucket.copy(os.environ, "-", to + bucket.SUFFIX, json.dumps(to_json(mark)))
         self._note(self._record.begun, (*self._record.complete, name))
         self._problems.pop("a checkpoint", None)
         self._tell()
@@ -221,7 +221,7 @@ class Keeper:
     def _remove(self, name: str) -> None:
         """Take a checkpoint from S3: first what says that it is whole."""
         to, known = f"{self._to}/{name}", self._record
-        bucket.remove(os.environ, to + kept.SUFFIX)
+        bucket.remove(os.environ, to + bucket.SUFFIX)
         self._note(known.begun, (one for one in known.complete if one != name))
         bucket.remove(os.environ, f"{to}/", "--recursive")
         bucket.remove(os.environ, to)

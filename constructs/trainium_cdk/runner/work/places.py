@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import arrays
-from ..prepare import bases, checkpoints
+from ..prepare import checkpoints, making
 from ..spec import JobSpec, NodeEnvironment, StageSpec, Word
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
@@ -103,7 +103,7 @@ def variables(
     else:
         _add_cache(made, job.environment, at["cache"])
     place = _find_environment(node, job.environment)
-    return bases.activate(place, made) if place else made
+    return making.activate(place, made) if place else made
 
 
 def ranks(node: StageNode, local: int, copies: int) -> dict[str, str]:
@@ -191,12 +191,12 @@ def _add_cache(made: dict[str, str], of: NodeEnvironment, cache: str) -> None:
 
 def _find_environment(node: StageNode, environment: NodeEnvironment) -> Path | None:
     if environment.packages:
-        found = bases.find_own(node.root)
+        found = making.find_own(node.root)
         if found is None:
             raise CannotStart("this job's packages were removed. Submit the job again")
         return found
     try:
-        place = bases.find_base(environment.venv, shared_root())
+        place = making.find_base(environment.venv, shared_root())
     except (RuntimeError, UnknownPlace) as e:  # there is no such user
         raise CannotStart(f"its virtual environment was not found on this node: {e}") from None
     if place is not None and (place / "bin" / "activate").is_file():

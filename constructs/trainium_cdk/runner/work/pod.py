@@ -1,6 +1,6 @@
 """The program of each container of a job on Kubernetes, as its process 1: `runner pod STAGE`.
 
-`jobs/kubernetes/objects.py` says what it finds: TRN_JOB and other variables, `/trn/job/job.json`, `/trn/env/env.json`. Exit codes: `launch`, and
+`jobs/kubernetes/objects.py` says what it finds: TRN_JOB and other variables, `/trn/job/job.json`, `/trn/env/env.json`. Exit codes: `node`, and
 
     137   its memory was full: another attempt would need as much
     1     the program of `prepare`, or this one, has failed otherwise
@@ -24,9 +24,9 @@ from ..errors import ReportedError
 from ..files import read_json
 from ..spec import JobSpec, SpecError, StageSpec, from_json, to_json
 from ..words import shared_root
-from . import health, ready
+from . import container, health
 from .judge import Judge
-from .launch import (
+from .node import (
     AGAIN,
     FAILED,
     NOT_COMPILED,
@@ -34,14 +34,14 @@ from .launch import (
     TERMINATED_CODE,
     TIMED_OUT,
     copies_here,
+    describe,
     failure_of,
     launch,
     record_failure,
+    stage_of,
 )
-from .node import describe, stage_of
-from .output import Output, say, show
 from .places import StageNode, find_checkpoint, word
-from .process import LIMIT, ORDERED, TERMINATED, CannotStart, Ended, memory_kills
+from .process import LIMIT, ORDERED, TERMINATED, CannotStart, Ended, Output, memory_kills, say, show
 
 GIVEN = Path("/trn")
 _SECRET = GIVEN / "env" / "env.json"
@@ -99,7 +99,7 @@ def run_container(name: str) -> int:
     )
     seconds = None if stage.seconds is None else stage.seconds - (time.monotonic() - began)
     judges = node.number == 0 and stage.name != "prepare"
-    told = ready.tell if stage.name == "train" else None
+    told = container.tell if stage.name == "train" else None
     judge = Judge(node.job, job, stage, node.run, show, told) if judges else None
     try:
         ended = launch(

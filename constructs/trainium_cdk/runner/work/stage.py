@@ -17,15 +17,24 @@ from ..errors import Later, Refused, ReportedError
 from ..readers.records import Finding
 from ..records import State
 from ..spec import JobSpec, StageSpec
-from . import allocation, devices, failures, health
+from . import devices, health, tasks
 from .health import Order
 from .judge import Judge
-from .launch import FAILED, NOT_COMPILED, TERMINATED_CODE, runner
-from .node import AGAIN_HERE, describe, index_of, read_job, stage_of, this_run
-from .output import output_to, say, show
+from .node import (
+    AGAIN_HERE,
+    FAILED,
+    NOT_COMPILED,
+    TERMINATED_CODE,
+    describe,
+    index_of,
+    read_job,
+    runner,
+    stage_of,
+    this_run,
+)
 from .places import find_checkpoint
-from .signals import Signals, Stopped, held
-from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
+from .process import output_to, say, show
+from .tasks import NFS_SECONDS, Signals, Stopped, Tasks, held, wait_for_slurm
 
 _END_SECONDS = 900
 
@@ -77,7 +86,7 @@ def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
     batch = RunningStage(root, own, job, stage_of(job, last), number, signals)
     batch.begin()
     if first and batch.stage.seconds:
-        allocation.lower_limit(batch.stage.seconds)
+        tasks.lower_limit(batch.stage.seconds)
     return batch.end(batch.carry_out())
 
 
@@ -141,7 +150,7 @@ class RunningStage:
         self.signals.install()
         if int(os.environ.get("SLURM_RESTART_COUNT") or 0):
             self._comment(())  # of the attempt before
-        self.sizes = failures.sizes(self.own, self.stage.name)
+        self.sizes = log_sizes(self.own, self.stage.name)
 
     def run_once(self) -> int:
         """Run a stage, unless it has completed on the same nodes: each node has its own compile cache. Returns its exit code."""
@@ -176,7 +185,7 @@ class RunningStage:
             self._wait_for_a_signal()  # a stop of the stage may reach srun first
         if code and self.signals.told == SIGTERM:
             self._wait_if_this_node_ends()
-            why = allocation.why_stopped()
+            why = tasks.why_stopped()
         elif code and self.forgotten:
             why = records.LOST
         elif code and failed:
@@ -220,7 +229,7 @@ class RunningStage:
             return self._launch({}, "--nodes=1", "--ntasks=1")
         if self._leave_block():
             self._move()
-        address = allocation.find_address(self.nodes, self.signals.pause)
+        address = tasks.find_address(self.nodes, self.signals.pause)
         code = self._launch({"MASTER_ADDR": address, **self._checkpoint()}, "--label", "--kill-on-bad-exit=1")
         while self.order and self.order.do == health.RESTART:
             self._begin_again(code)
@@ -252,7 +261,7 @@ class RunningStage:
         if self.order:
             return code if self.order.do == health.RESTART else FAILED
         if code and number > 1:
-            failures.tell(self.own, self.stage.name, self.run, self.sizes)
+            tell_failure(self.own, self.stage.name, self.run, self.sizes)
         if code and self.stage.name != "prepare":
             tasks.wait_if_a_node_ends()
         return code
@@ -326,7 +335,7 @@ class RunningStage:
         os.environ[AGAIN_HERE] = str(self.again)
         self.run = this_run()
         records.forget(self.own, self.stage.name)
-        self.sizes = failures.sizes(self.own, self.stage.name)
+        self.sizes = log_sizes(self.own, self.stage.name)
         self._say_begin()
 
     def _say_begin(self) -> None:
@@ -354,7 +363,7 @@ class RunningStage:
     def _wait_if_this_node_ends(self) -> None:
         """Wait while this machine shuts down: it ends this script before Slurm knows, which then starts the stage again."""
         host = os.environ.get("SLURMD_NODENAME")
-        if host and not allocation.are_answering(host):
+        if host and not tasks.are_answering(host):
             self.signals.told = 0
             with contextlib.suppress(Stopped):
                 wait_for_slurm(self.stage.name, self.signals)
@@ -362,3 +371,46 @@ class RunningStage:
     def _state(self, state: str, code: int | None = None, why: str = "", node: int | None = None) -> State:
         attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
         return State(state, self.number, attempt, code, time.time(), self.nodes, why, node)
+
+
+# --- which node failed first: srun ends the others, and may drop the last lines of that one ------------------------------------------------
+
+_SHOWN = 40
+_LOOKED_AT = 100  # lines of the stage's own log
+_MOST = 1_000_000
+
+
+def log_sizes(job: Path, stage: str) -> dict[str, int]:
+    """The sizes of the logs of a stage's nodes: what they have now is of earlier attempts."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for one in os.scandir(job / "logs"):
+            if one.name.startswith(f"{stage}.") and one.is_file(follow_symlinks=False):
+                found[one.name] = one.stat(follow_symlinks=False).st_size
+    return found
+
+
+def tell_failure(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
+    """Tell which node failed first, with the last lines of its log unless the stage's log has them.
+
+    Args:
+        before: `log_sizes` at the beginning of this run.
+    """
+    failed = records.failure(job, stage, run)
+    if failed is None or failed.stopped:
+        return
+    name = f"{stage}.{failed.node}.log"
+    say(f"node {failed.node} failed first; its own log is {job / 'logs' / name}")
+    own = _end(job / "logs" / name, before.get(name, 0))
+    last = next((line for line in reversed(own[-9:]) if line.strip()), "")
+    if any(last in line for line in _end(job / "logs" / f"{stage}.log")[-_LOOKED_AT:]):
+        return
+    for line in own[-_SHOWN:]:
+        show(f"{failed.node}: {line}")
+
+
+def _end(log: Path, begin: int = 0) -> list[str]:
+    """The last lines of a log, none before a byte."""
+    with contextlib.suppress(OSError):
+        return files.read_end(log, _MOST, begin).decode(errors="replace").splitlines()
+    return []

@@ -61,7 +61,7 @@ _PROBE: Object = {
     "timeoutSeconds": 30,  # a node that trains is busy
     "failureThreshold": 1,
 }
-"""The probe by which the container that trains is not ready while its training makes no progress (`runner.work.ready`). Nothing is done about it: no Service
+"""The probe by which the container that trains is not ready while its training makes no progress (`runner.work.container`). Nothing is done about it: no Service
 of ours leaves out such a pod."""
 
 _RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")

@@ -58,7 +58,7 @@ def pod(
     Args:
         seconds: after which Kubernetes ends it, even if this process is killed.
         files: of the Secret of its name, below `FILES`.
-        folders: are made before (`runner.work.folder`), where there is a runner among the files.
+        folders: are made before (`runner.work.container`), where there is a runner among the files.
     """
     volumes = pods.Volumes(cluster)
     if files:

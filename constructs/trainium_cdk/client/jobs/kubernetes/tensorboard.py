@@ -16,7 +16,7 @@ from trainium_cdk.client.jobs.kubernetes.look import JobSource
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.client.jobs.sessions import serves
 from trainium_cdk.errors import TransportError
-from trainium_cdk.runner.work.board import HOURS
+from trainium_cdk.runner.requests import BOARD_HOURS
 
 PORT = 6006
 _READY_SECONDS = 120.0
@@ -46,7 +46,7 @@ def serve(
     image = image or str(status.train_spec(seen.job)["containers"][0]["image"])
     name = f"trn-tensorboard-{secrets.token_hex(4)}"
     command, files = [*reader.RUNNER, "board", directory, str(PORT)], {"runner.pyz": pyz().content}
-    seconds = HOURS * 3600
+    seconds = BOARD_HOURS * 3600
     pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=seconds, port=PORT, files=files)
     api = backend.api
     with reader.sent(api, pod, files), _created(api, pod):

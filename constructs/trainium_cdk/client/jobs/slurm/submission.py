@@ -26,7 +26,7 @@ from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.client.jobs.status import Submitted
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
-from trainium_cdk.runner.head import sbatch
+from trainium_cdk.runner import slurm
 from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs
 from trainium_cdk.runner.spec import StageSpec, to_json
@@ -61,14 +61,17 @@ def text(rendered: Plan) -> str:
         job["variables"] = dict.fromkeys(made.variables, _HIDDEN)
     if made.files:
         job["files"] = {name: f"{len(content):,} bytes" for name, content in made.files.items()}
-    shown = {"job": job, "slurm": [_batch(rendered, stages) for stages in sbatch.batches(made.stages)]}
+    shown = {"job": job, "slurm": [_batch(rendered, stages) for stages in slurm.batches(made.stages)]}
     return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
 
 
 def _batch(rendered: Plan, stages: Sequence[StageSpec]) -> dict[str, Any]:
     folder = Path(rendered.directory)
     runner = f"{rendered.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
-    return {"sbatch": sbatch.options(rendered.spec, stages, folder), "script": sbatch.script(runner, folder, stages)}
+    return {
+        "sbatch": slurm.sbatch_options(rendered.spec, stages, folder),
+        "script": slurm.batch_script(runner, folder, stages),
+    }
 
 
 def send(

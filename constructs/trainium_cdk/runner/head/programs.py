@@ -1,23 +1,27 @@
-"""Steps in addition to a running job's own, on its nodes: they share them, and end with the job."""
+"""Programs that a user starts in addition to a job's own. Steps on its nodes share them, and end with the job. TensorBoard reads all of its
+directory: on the head node of Slurm, or as the program of a pod (`runner board DIRECTORY PORT`). It comes from the job's own packages, else the
+cluster's, else the one on the PATH."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from .. import layout, requests, slurm
 from ..errors import Refused
-from ..spec import SpecError, StageSpec
+from ..prepare import making
+from ..spec import Word
 from ..words import shared_root
-from .answers import own_job
-from .jobs import split
-from .nodes import hostnames
+from .answers import node_of, own_job
 from .status import JobStatus
 
 PYTHON = ("/usr/bin/python3", "-I")
@@ -72,7 +76,7 @@ def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> list[
         Refused: the job does not run, Slurm refuses the step, or the program failed on one of them.
     """
     job = _running(cluster, given.id)
-    count = len(hostnames(job.current.nodes))
+    count = len(slurm.hostnames(job.current.nodes))
     words = [*_srun(job), "--label", f"--nodes={count}", "--ntasks-per-node=1", f"--ntasks={count}"]
     found = [""] * count
     for line in slurm.run(*words, *PYTHON, layout.path_for_jobs(cluster), "step", *given.words).splitlines():
@@ -82,39 +86,10 @@ def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> list[
     return [base64.b64decode(text).decode(errors="replace") for text in found]
 
 
-def main(*words: str) -> None:
-    """Run on a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    except OSError as e:
-        sys.exit(f"{words[0]} cannot be started: {e.strerror}")
-    text = base64.b64encode(done.stdout).decode()
-    for at in range(0, len(text), 512):
-        print(text[at : at + 512])
-    sys.exit(done.returncode)
-
-
 def words_on_node(cluster: requests.Cluster, given: requests.WordsOnNode) -> list[str]:
     """Return the words before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
     job = _running(cluster, given.id)
     return [*_srun(job), *_on(_name(job, given.node)), "--pty"]
-
-
-def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
-    """The node of a rank. Ranks are in the order of the nodes.
-
-    Raises:
-        Refused: there is no such rank, or the job's record is damaged.
-    """
-    try:
-        made = layout.read_job(cluster.jobs / split(job.id)[0])
-    except SpecError as e:
-        raise Refused(f"the record of {job.id}, job.json, is damaged: {e}. Give the node instead of the rank") from None
-    last = made.stages[-1] if made.stages else StageSpec("train")
-    each = last.ranks(made.environment.cores)
-    if not 0 <= rank < job.nodes * each:
-        raise Refused(f"{job.id} has ranks 0 to {job.nodes * each - 1}, not {rank}. Choose one of them")
-    return rank // each
 
 
 def _running(cluster: requests.Cluster, id: str) -> JobStatus:
@@ -144,7 +119,68 @@ def _on(name: str) -> list[str]:
 
 
 def _name(job: JobStatus, node: int) -> str:
-    names = hostnames(job.current.nodes)
+    names = slurm.hostnames(job.current.nodes)
     if not 0 <= node < len(names):
         raise Refused(f"{job.id} has nodes 0 to {len(names) - 1}, not {node}. Choose one of them")
     return names[node]
+
+
+# --- TensorBoard over all of a job's directory ------------------------------------------------------------------------------------------
+
+PROGRAM = "tensorboard"
+
+
+def become_board(directory: str, port: str) -> None:
+    """Become TensorBoard, in a pod, where only a port-forward reaches its loopback address: that needs permissions in the cluster."""
+    folder = Path(shared_root() + directory)
+    variables, _ = _board_variables(folder, "")
+    found = shutil.which(PROGRAM, path=variables["PATH"])
+    if not found:
+        print("trn: the image has no tensorboard. Give one that has it as --image", file=sys.stderr)
+        sys.exit(64)
+    host = os.environ.get("TRN_TENSORBOARD_HOST", "127.0.0.1")
+    os.execve(found, _board_words(found, folder, port, host), variables)  # noqa: S606  words
+
+
+def start_board(cluster: requests.Cluster, asked: requests.StartBoard) -> requests.StartedBoard:
+    """Start it in the background, at a free port of the loopback address.
+
+    Raises:
+        Refused: there is no such program, or job.
+    """
+    folder = Path(shared_root() + own_job(cluster, asked.id, "see its curves").directory)
+    variables, place = _board_variables(folder, asked.venv)
+    found = shutil.which(PROGRAM, path=variables["PATH"])
+    if not found:
+        raise Refused(f"there is no tensorboard in {place or 'PATH'}. Install it there: pip install tensorboard")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    words = ["timeout", f"{requests.BOARD_HOURS}h", *_board_words(found, folder, str(port), "127.0.0.1")]
+    nothing = subprocess.DEVNULL
+    begun = subprocess.Popen(
+        words, env=variables, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+    )
+    begun.returncode = 0  # it stays when this program ends
+    return requests.StartedBoard(begun.pid, port)
+
+
+def stop_board(_: requests.Cluster, asked: requests.StopBoard) -> None:
+    """End it, if that is still what has this number."""
+    with contextlib.suppress(OSError):
+        if PROGRAM.encode() in Path(f"/proc/{asked.number}/cmdline").read_bytes():
+            os.killpg(asked.number, signal.SIGTERM)
+
+
+def _board_words(program: str, folder: Path, port: str, host: str) -> list[str]:
+    return [program, "--logdir", str(folder), "--port", port, "--host", host]
+
+
+def _board_variables(folder: Path, venv: Word) -> tuple[dict[str, str], Path | None]:
+    """The variables with which it is found, and the virtual environment that it should be in."""
+    base = making.find_base(venv, shared_root())
+    own = making.find_own(folder) or making.find_own(folder.parent)  # a member of an array has its array's
+    variables = {"PATH": os.defpath, **os.environ}
+    for place in (base, own):
+        if place and (place / "bin").is_dir():
+            variables = making.activate(place, variables)
+    return variables, own or base
