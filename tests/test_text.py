@@ -14,12 +14,23 @@ from ruamel.yaml import YAML
 
 from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.catalog.eks import EksFacts
+from trainium_cdk.description.catalog.models import CollectivePoint, PcsFacts
 from trainium_cdk.description.outputs import EksCluster, SlurmCluster
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.description.settings.shape import problems_of
 from trainium_cdk.text import Text
 
-MODELS: list[type[BaseModel]] = [Environment, Catalog, SlurmCluster, EksCluster, *kinds().values()]
+MODELS: list[type[BaseModel]] = [
+    Environment,
+    Catalog,
+    EksFacts,
+    PcsFacts,
+    CollectivePoint,
+    SlurmCluster,
+    EksCluster,
+    *kinds().values(),
+]
 
 
 def leaves(kind: Any, path: str, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:

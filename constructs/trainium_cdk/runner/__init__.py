@@ -30,3 +30,6 @@ A job is a folder on the shared file system, the same on both engines:
     state/            STAGE.json: how a stage runs or ended; STAGE.RUN.failed.json: which node failed first, and why; marks of nodes (`records`)
     INDEX/            of an array: the same folders of a member
 """
+
+PEOPLE = "trn-users"
+"""Folder on the shared file system: each user has its own folder in it."""

@@ -55,8 +55,6 @@ class Cluster:
 
 
 _Text = Annotated[str, Bound("text of 1 to 10,000 characters", lambda text: 0 < len(text) <= 10_000)]
-PEOPLE = "trn-users"
-"""Folder on the shared file system: each user has its own folder in it."""
 _Port = Annotated[int, Bound("port", range(1, 65536).__contains__)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -158,7 +157,7 @@ def rows(
         members: a row for each member of an array, also of those that wait together.
     """
     # no text of a job has a mark of this moment: a name with a line break cannot imitate a row
-    mark = secrets.token_hex(8)
+    mark = os.urandom(8).hex()
     words = ["squeue", "-h", "-a", "-o", mark + _BAR.join(_FIELDS)]
     words += [] if others else [f"--user={os.getuid()}"]
     words += ["-t", "all"] if ended else []

@@ -12,7 +12,9 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.support import completed
-from trainium_cdk.client.jobs.kinds import kinds, submittable
+from trainium_cdk.client.jobs import kinds as registry
+from trainium_cdk.client.jobs.kinds import by_name, find, kinds, name_of, submittable
+from trainium_cdk.errors import JobError
 
 MODULE = """
 from typing import Literal
@@ -117,3 +119,15 @@ def test_the_help_of_restarts_is_true_for_each_kind() -> None:
     for name, does in resumes.items():
         shown = " ".join(trn(None, "submit", name, "--help").stdout.split())
         assert ("This kind resumes." in shown) == does
+
+
+def test_the_tables_of_kinds_name_what_their_modules_have() -> None:
+    """Each module of the folder is named once, and so is each former kind."""
+    folder = Path(registry.__file__).parent
+    assert set(registry.BUILT_IN.values()) == {file.stem for file in folder.glob("*.py")} - {"__init__"}
+    assert [name_of(kind) for kind in map(find, registry.BUILT_IN) if kind] == list(registry.BUILT_IN)
+    former = {name: name_of(kind) for kind in kinds().values() for name in kind.REPLACES}
+    assert dict(registry.FORMER) == dict(sorted(former.items()))
+    for name, heir in former.items():
+        with pytest.raises(JobError, match=rf"^{name} cannot run: .* Use {heir} \("):
+            by_name(name)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -100,14 +101,18 @@ class _Commands(TyperGroup):
         if (word := next(of_editors, "")) and not ctx.resilient_parsing:
             ctx.fail(f"{word} begins with {word[0]}, as text editors write it. Write {_TYPED[word[0]]}")
         if args[:1] == ["submit"]:
+            from trainium_cdk.client.cli.kinds import job_file
             from trainium_cdk.client.cli.submit import check_kind, command_of
 
+            def made(given: Sequence[str]) -> Any:
+                return _command(args[0], command_of(given))
+
             words = args[1:]
-            if any(word.endswith((".yaml", ".yml")) for word in words):
+            if name := job_file(words, made):
                 from trainium_cdk.client.cli.job_file import expand
 
-                words = expand(ctx, words, lambda given: _command(args[0], command_of(given)))
-            command = _command(args[0], command_of(words))
+                words = expand(ctx, words, name, made)
+            command = made(words)
             if not ctx.resilient_parsing:  # a completion
                 check_kind(ctx, command, words)
             return args[0], command, words
@@ -170,6 +175,7 @@ def _load(name: str, place: str) -> Any:
     return _command(name, getattr(import_module(f"trainium_cdk.client.cli.{module}"), attribute))
 
 
+@cache
 def _command(name: str, found: Callable[..., None] | typer.Typer) -> Any:
     if not isinstance(found, typer.Typer):
         one = typer.Typer(**SETTINGS)

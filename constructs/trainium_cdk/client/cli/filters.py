@@ -8,14 +8,16 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from trainium_cdk.client.cli.output import log, one_line, output_filter, write_bytes
 from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.runner.readers.records import Finding, Start
 
 if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.status import JobStatus, LogChunk
     from trainium_cdk.runner.readers.records import Record
 
 _TIME = re.compile(
@@ -179,3 +181,96 @@ class Stream:
 
 def _plain(record: Record) -> dict[str, Any]:
     return asdict(record) if isinstance(record, Finding) else record._asdict()
+
+
+class LogOutput(NamedTuple):
+    """The part of a log that is printed."""
+
+    follow: bool
+    metrics: bool
+    tail: int | None
+    since: dt.datetime | None
+
+    @property
+    def last_metrics(self) -> int | None:
+        return self.tail if self.metrics and not self.follow else None
+
+    @property
+    def filtered(self) -> bool:
+        """True if the lines are selected here, not by the cluster."""
+        return self.since is not None or (self.tail is not None and not self.follow and not self.metrics)
+
+    @property
+    def of_log(self) -> int | None:
+        """The number of last lines that the cluster selects; None where the filters here select them."""
+        return None if self.last_metrics is not None or (not self.follow and self.since is not None) else self.tail
+
+    def stream(self, member: str, values: Mapping[str, str]) -> Stream:
+        """Return the output of a log, or of the log of an array's member."""
+        last = None if self.follow or self.metrics else self.tail
+        filters = LineFilter(tail=last, since=self.since) if self.filtered else None
+        return Stream(filters, metrics=self.metrics, last=self.last_metrics, member=member, values=values)
+
+
+class Printed:
+    """What has been printed of a job's log, piece by piece.
+
+    Attributes:
+        stage: the last one that had output; empty before the first.
+        offset: byte of its log from which on nothing is printed.
+        streams: by member of an array; of a job, one.
+        status: the job's, as it came with the last piece.
+        ends: the stage and the byte where its log ends, if that is before the offset that was asked for.
+    """
+
+    status: JobStatus
+
+    def __init__(self, wanted: LogOutput, offset: int, *, raw: bool):
+        self.stage, self.ends, self.offset = "", "", offset
+        self.streams: dict[str, Stream] = {}
+        self.wanted, self._raw, self._open_line = wanted, raw, False
+        self._show = output_filter(raw=raw)
+
+    def changed(self, status: JobStatus) -> None:
+        self.status = status
+        if self.wanted.follow:
+            log(one_line(status))
+
+    def stream(self, member: str = "") -> Stream:
+        if member not in self.streams:
+            of = self.status.member(member) if member else None
+            self.streams[member] = self.wanted.stream(member, of.values if of else {})
+        return self.streams[member]
+
+    def add(self, chunk: LogChunk) -> None:
+        """Print a piece of a log, with a line above the first one of a stage."""
+        if not chunk.data:  # the log ends before the offset
+            self.ends = f"the log of {chunk.stage} ends at byte {chunk.offset}"
+            return
+        if chunk.stage != self.stage:
+            self._end_stage()
+            if self._open_line:
+                self._print(b"\n")
+            self.stage, self.offset, self._show = chunk.stage, chunk.offset, output_filter(raw=self._raw)
+            log(f"--- {self.stage}")
+        self._print(self.stream(chunk.member).feed(self.stage, chunk.data))
+        self.offset = chunk.next_offset
+
+    def end(self) -> None:
+        """Print what is left at the end of all logs."""
+        self._end_stage()
+        for one in self.streams.values():
+            self._print(one.end())
+
+    def _end_stage(self) -> None:
+        for one in self.streams.values():
+            self._print(one.end_stage())
+
+    def _print(self, text: bytes) -> None:
+        if text:
+            write_bytes(text, self._handed_out, self._show)
+            self._open_line = not text.endswith(b"\n")
+
+    def _handed_out(self, size: int) -> None:
+        """Count bytes that were printed as they are: after an interruption, the rest begins there."""
+        self.offset += 0 if self.wanted.metrics or self.wanted.filtered else size

@@ -28,15 +28,13 @@ from trainium_cdk.client.cli.output import (
     log,
     log_if_sandbox,
     one_line,
-    output_filter,
     status_when_interrupted,
     still_runs,
     table,
     with_sandbox,
-    write_bytes,
 )
 from trainium_cdk.client.jobs.status import ENDED_BADLY, shown_values
-from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.errors import JobError, TransportError, TrnError
 
 _MEMBERS = 10
 """Stages of an array whose metrics are summed up."""
@@ -45,7 +43,7 @@ _DROP = ("user", "age", "queue", "nodes", "duration", "reason", "state")
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
-    from trainium_cdk.client.cli.filters import Stream
+    from trainium_cdk.client.cli.filters import Printed, Stream
     from trainium_cdk.client.jobs.backend import Backend
     from trainium_cdk.client.jobs.status import Foreign, JobStatus
     from trainium_cdk.runner.readers.log import JobLog
@@ -178,99 +176,65 @@ def logs(
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
-    from trainium_cdk.client.cli.filters import LineFilter, Stream, moment
-    from trainium_cdk.errors import JobError, TransportError
+    from trainium_cdk.client.cli.filters import LogOutput, Printed, moment
 
-    earliest = None if since is None else moment(since)
-    last_metrics = tail if metrics and not follow else None
-    filtered = since is not None or (tail is not None and not follow and not metrics)
-
-    def filters() -> LineFilter | None:
-        return LineFilter(tail=None if follow or metrics else tail, since=earliest) if filtered else None
-
+    wanted = LogOutput(follow, metrics, tail, None if since is None else moment(since))
     jobs = backend(on)
     id = as_given(jobs, id)
     if tail is not None and follow and not jobs.ordered_logs:
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
-    # with other filters, the last lines are those of the lines that they select
-    of_log = None if last_metrics is not None or (not follow and since is not None) else tail
-    last, end, show, open_line = "", "", output_filter(raw=raw), False
-    streams: dict[str, Stream] = {}
-
-    def stream_of(member: str) -> Stream:
-        if member not in streams:
-            of = known[0].member(member) if member else None
-            streams[member] = Stream(
-                filters(), metrics=metrics, last=last_metrics, member=member, values=of.values if of else {}
-            )
-        return streams[member]
-
-    def handed_out(size: int) -> None:
-        nonlocal offset
-        offset += 0 if metrics or filtered else size
-
-    def print_(text: bytes) -> None:
-        nonlocal open_line
-        if text:
-            write_bytes(text, handed_out, show)
-            open_line = not text.endswith(b"\n")
-
-    def print_end() -> None:
-        for one in streams.values():
-            print_(one.end_stage())
-
-    known: list[JobStatus] = []
-
-    def changed(status: JobStatus) -> None:
-        known[:] = [status]
-        if follow:
-            log(one_line(status))
-
+    printed = Printed(wanted, offset, raw=raw)
     try:
         for chunk in jobs.logs(
-            id, stage=stage, node=node, rank=rank, follow=follow, offset=offset, tail=of_log, changed=changed
+            id,
+            stage=stage,
+            node=node,
+            rank=rank,
+            follow=follow,
+            offset=offset,
+            tail=wanted.of_log,
+            changed=printed.changed,
         ):
-            if not chunk.data:  # the log ends before the offset
-                end = f"the log of {chunk.stage} ends at byte {chunk.offset}"
-                continue
-            if chunk.stage != last:
-                print_end()
-                if open_line:
-                    print_(b"\n")
-                last, offset, show = chunk.stage, chunk.offset, output_filter(raw=raw)
-                log(f"--- {last}")
-            print_(stream_of(chunk.member).feed(last, chunk.data))
-            offset = chunk.next_offset
-        print_end()
-        for one in streams.values():
-            print_(one.end())
+            printed.add(chunk)
+        printed.end()
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
-        if last or not isinstance(e, TransportError):
-            words = f" --stage {last}" if last else ""
-            words += "" if node is None else f" --node {node}"
-            words += "" if rank is None else f" --rank {rank}"
-            if last and (node is not None or rank is not None or jobs.ordered_logs) and not any(streams):
-                words += f" --offset {offset}"
+        if printed.stage or not isinstance(e, TransportError):
+            options = _options(printed, node, rank, ordered=jobs.ordered_logs)
             flag, begin = (" -f", f"{still_runs(full_id(jobs, id))}. ") if follow else ("", "")
-            log(f"\n{begin}To continue: trn logs{flag} {full_id(jobs, id)}{words}{at(on)}")
+            log(f"\n{begin}To continue: trn logs{flag} {full_id(jobs, id)}{options}{at(on)}")
         raise
-    ended = known[0]
-    if metrics and last == "train" and not any(one.log.steps for one in streams.values()):
+    _summary(printed)
+    if follow and not printed.status.ok:
+        raise typer.Exit(1)
+
+
+def _options(printed: Printed, node: int | None, rank: int | None, *, ordered: bool) -> str:
+    """The options with which another `trn logs` continues."""
+    chosen = node is not None or rank is not None
+    given: dict[str, object] = {"stage": printed.stage or None, "node": node, "rank": rank}
+    if printed.stage and (chosen or ordered) and not any(printed.streams):
+        given["offset"] = printed.offset
+    return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+
+
+def _summary(printed: Printed) -> None:
+    """Print what a log tells: its metrics, and why the job failed; or why there is none."""
+    streams, ended, last = printed.streams, printed.status, printed.stage
+    if printed.wanted.metrics and last == "train" and not any(one.log.steps for one in streams.values()):
         from trainium_cdk.runner.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
         log(output.line(f"{none}, {what_to_print(next(iter(streams.values())).log.tail(last))}"))
     if not last:
-        none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
-        log(f"{end or none}. {one_line(ended)}")
-    summary = summarize_members(streams) if any(streams) else summarize(stream_of("").log)
+        after = f" after byte {printed.offset}" if printed.offset else ""
+        none = f"there is no output{after}{'' if ended.done else ' yet'}"
+        log(f"{printed.ends or none}. {one_line(ended)}")
+    summary = summarize_members(streams) if any(streams) else summarize(printed.stream().log)
     if summary:
         log_if_sandbox()
     for line in summary:
         log(line)
     log_why(ended)
-    if follow and not ended.ok:
-        raise typer.Exit(1)
 
 
 @on_cluster()

@@ -17,7 +17,6 @@ from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.errors import JobError
 from trainium_cdk.problems import KeyPath, Source
 
-SUFFIXES = (".yaml", ".yml")
 _NOT_OF_A_JOB = frozenset({"dry-run", "follow", "json", "save", "token", "yes"})
 """Options that say how a job is submitted."""
 _PATHS = frozenset({"env-file", "requirements", "workdir"})
@@ -34,20 +33,17 @@ class _JobFile:
     keys: Mapping[str, str]
 
 
-def expand(ctx: Any, words: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> list[str]:
+def expand(ctx: Any, words: Sequence[str], name: str, command_of: Callable[[Sequence[str]], Any]) -> list[str]:
     """The words of a command line, with the words of the job file that it names. An option on the command line wins.
 
     Args:
-        words: those after `submit`.
+        words: those after `submit`. name: the file's, which is one of them.
         command_of: returns the command for such words.
 
     Raises:
         SettingsFileError, SettingsError, JobError: the file cannot be read, or has a key that is none.
     """
     own, behind = split(words)
-    name = _job_file(own, command_of)
-    if not name:
-        return list(words)
     data, source = _read(Path(name))
     own.remove(name)
     job, args = data.pop("job", ""), _texts(data.pop("args", []), ("args",), source)
@@ -162,12 +158,6 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _job_file(own: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> str:
-    """The job file among the words of a command line; empty if there is none."""
-    found = parsed(command_of(()), own)
-    return next((w for w in (found.get("job"), *(found.get("args") or ())) if w and w.endswith(SUFFIXES)), "")
-
-
 def _read(file: Path) -> tuple[dict[str, Any], Source]:
     from trainium_cdk.description.settings.environment import Environment
     from trainium_cdk.description.settings.load import read_text, read_yaml
@@ -202,9 +192,9 @@ def _unknown(key: str, keys: Mapping[str, Any], *, script: bool) -> str:
 
 
 def _is_kind(job: str) -> bool:
-    from trainium_cdk.client.jobs.kinds import kinds
+    from trainium_cdk.client.jobs.kinds import find
 
-    return job in kinds()
+    return find(job) is not None
 
 
 def _words(key: str, value: Any, parameter: Any, at: KeyPath, source: Source) -> list[str]:

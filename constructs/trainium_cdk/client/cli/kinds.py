@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,8 @@ from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import Job
+
+_SUFFIXES = (".yaml", ".yml")
 
 
 @on_cluster(local=False)
@@ -118,6 +120,15 @@ def parsed(command: Any, own: Sequence[str]) -> dict[str, Any]:
         return dict(command.make_parser(lenient).parse_args(list(own))[0])
     except Exception:
         return {}
+
+
+def job_file(words: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> str:
+    """The job file among the words after `submit`; empty if there is none. `command_of`: returns the command for such words."""
+    own, _ = split(words)
+    if not any(word.endswith(_SUFFIXES) for word in own):
+        return ""
+    found = parsed(command_of(()), own)
+    return next((w for w in (found.get("job"), *(found.get("args") or ())) if w and w.endswith(_SUFFIXES)), "")
 
 
 def check_known(job: str) -> None:

@@ -6,14 +6,14 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from trainium_cdk.client.cli.job_file import write as write_job
 from trainium_cdk.client.cli.kinds import check_known, parsed, split
 from trainium_cdk.client.cli.kinds import kinds as list_kinds
 from trainium_cdk.client.cli.named import is_full_id, resolve_id
@@ -49,26 +49,13 @@ if TYPE_CHECKING:
 
     from trainium_cdk.client.jobs.backend import Backend
     from trainium_cdk.client.jobs.models import Job, Plan
+    from trainium_cdk.client.jobs.status import Submitted
     from trainium_cdk.description.settings import Environment
 
 _Of = typer.Option
-_GIVEN_OTHERWISE = frozenset(
-    {
-        "kind",
-        "nodes",
-        "env",
-        "filename",
-        "content",
-        "args",
-        "command",
-        "inside",
-        "tree",
-        "user",
-        "workdir",
-        "requirements",
-        "sweep",
-    }
-)
+_GIVEN_OTHERWISE = frozenset({
+    "kind", "nodes", "env", "filename", "content", "args", "command", "inside", "tree", "user", "workdir", "requirements", "sweep",
+})  # fmt: skip
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
@@ -88,12 +75,12 @@ _OF_KIND = """It prepares, precompiles and trains: each of these stages begins w
 
 def command_of(words: Sequence[str]) -> Callable[..., None]:
     """The command for a command line: of the kind that it names, else of a script. With --list, the list of the kinds."""
-    from trainium_cdk.client.jobs.kinds import kinds
+    from trainium_cdk.client.jobs.kinds import find
 
     own, _ = split(words)
     if "--list" in own:
         return list_kinds
-    return of_kind(next((word for word in own if word in kinds()), ""))
+    return of_kind(next((word for word in own if find(word)), ""))
 
 
 def check_kind(ctx: Any, command: Any, words: Sequence[str]) -> None:
@@ -108,11 +95,13 @@ def check_kind(ctx: Any, command: Any, words: Sequence[str]) -> None:
         check_known(named)
 
 
+@cache
 def of_kind(name: str) -> Callable[..., None]:
     """`submit` with the options of a kind, its own first. Options that all kinds have are described by one sentence, but for `script`."""
-    from trainium_cdk.client.jobs.kinds import kinds
+    from trainium_cdk.client.jobs.kinds import find
 
-    kind = kinds()[name or SCRIPT]
+    kind = find(name or SCRIPT)
+    assert kind is not None  # noqa: S101  `command_of` has found it
     signature = inspect.signature(submit, eval_str=True)
     fixed = {n: p for n, p in signature.parameters.items() if n != "fields"}
     fields = {n: _option(kind, n) for n in kind.model_fields if n not in _GIVEN_OTHERWISE}
@@ -267,91 +256,114 @@ def submit(
     """
     from trainium_cdk.client.jobs.connection import render
     from trainium_cdk.client.jobs.job_spec import new_token
-    from trainium_cdk.client.jobs.own_packages import offer
 
-    given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
     if job is None:
         ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, a job file, or a command after --")
+    words = tuple(args or ())
     variables = _pairs(env or [], env_file or [])
+    given = {name: value for name, value in fields.items() if value is not None}
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
     jobs = None if cluster or save else backend(on)
-    for name in ("after", "resume_from"):
-        if name in given and not given[name].startswith(("/", "s3://")):  # which are no jobs
-            given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
-    given |= {"nodes": nodes, "env": variables, "user": user(on)}
-    if requirements is not None:
-        given["requirements"] = requirements
-    if workdir:
-        given["workdir"] = workdir
-    if sweep:
-        given["sweep"] = sweep
-    is_command = bool(ctx.meta.get(_COMMAND))
-    made = of_command((job, *(args or ())), given) if is_command else make(job, tuple(args or ()), given)
-    _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
+    given |= _whole_ids(jobs, given) | {"nodes": nodes, "env": variables, "user": user(on)}
+    of_script = {"workdir": workdir, "requirements": requirements, "sweep": sweep}
+    given |= {name: value for name, value in of_script.items() if value}
+    made = make(job, words, given, is_command=ctx.meta.get(_COMMAND, False))
+    _check_arguments(ctx, words, getattr(made, "content", b""), yes=yes)
     if save:
-        for name in write_job(ctx, save, job, args or (), is_command=is_command):
-            log(f"{save} has no value of {name}, which may be a secret. Before you submit it: export {name}=VALUE")
-        log(f"{save} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', save)}")
+        _save(ctx, save, job, words)
         return
-    if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
-        log(advice)
+    _offer_packages(made)
     token = new_token() if token is None else token
     plan = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
     if dry_run or jobs is None:
         _dry_run(plan, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
-    for line in plan.describe():
-        log(line)
-    if workdir:
-        log(f"workdir {made.workdir}")  # type: ignore[attr-defined]
-    with status_when_interrupted(
-        lambda: (
-            f"interrupted: {plan.id} will be submitted completely or not at all (trn status "
-            f"{plan.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
-        )
-    ):
-        log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
-        [sent] = jobs.send(plan)
-        if sent.sent is not None:
-            files, size = sent.sent
-            log(
-                f"sent {counted(files, 'new or changed file')}, {size:,} bytes packed"
-                if files
-                else "the workdir was sent before"
-            )
-        stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
-        if sent.resubmitted:
-            log(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
-        log(("already submitted" if sent.existing else "submitted") + f": {stages}")
-        if sent.existing and not sent.resubmitted:
-            _as_it_is(jobs, sent.id)
-        log(f"logs: {plan.directory}/logs; TensorBoard: {plan.directory}/{plan.job.TENSORBOARD}")
-        if plan.job.array:
-            log(
-                f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
-            )
-        elif not follow:
-            log(f"follow it with: trn logs -f {sent.id}{at(on)}")
+    sent = _send(jobs, plan, token, at(on), follow=follow)
     if as_json:
-        batch = plan.batch
-        echo_json(
-            {
-                "id": sent.id,
-                "existing": sent.existing,
-                "stages": sent.stages,
-                "directory": sent.directory,
-                "global_batch_size": batch.global_size if batch else None,
-            }
-        )
+        size = plan.batch.global_size if plan.batch else None
+        known = {name: getattr(sent, name) for name in ("id", "existing", "stages", "directory")}
+        echo_json(known | {"global_batch_size": size})
     else:
         echo(sent.id)
     if follow:
         from trainium_cdk.client.cli.follow import logs
 
         logs(on, sent.id, follow=True)
+
+
+def _whole_ids(jobs: Backend | None, given: Mapping[str, Any]) -> dict[str, str]:
+    """The options that name another job, with its whole id.
+
+    Raises:
+        JobError: it is not given in full, and no cluster is asked for the rest.
+    """
+    named = {name: given[name] for name in ("after", "resume_from") if name in given}
+    ids = {name: id for name, id in named.items() if not id.startswith(("/", "s3://"))}  # which are no jobs
+    return {name: resolve_id(jobs, id) if jobs else _full_id(name, id) for name, id in ids.items()}
+
+
+def _save(ctx: typer.Context, file: Path, job: str, words: Sequence[str]) -> None:
+    """Write the job to a file, and say how it is submitted."""
+    from trainium_cdk.client.cli.job_file import write
+
+    for name in write(ctx, file, job, words, is_command=bool(ctx.meta.get(_COMMAND))):
+        log(f"{file} has no value of {name}, which may be a secret. Before you submit it: export {name}=VALUE")
+    log(f"{file} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', file)}")
+
+
+def _offer_packages(made: Job) -> None:
+    """Name a file of packages in the folder that is sent, if the job has none."""
+    if (workdir := getattr(made, "workdir", None)) and made.requirements is None:  # type: ignore[attr-defined]
+        from trainium_cdk.client.jobs.own_packages import offer
+
+        if advice := offer(workdir):
+            log(advice)
+
+
+def _send(jobs: Backend, plan: Plan, token: str, where: str, *, follow: bool) -> Submitted:
+    """Send a job, and say what becomes of it. `where`: the options that name the cluster in another command."""
+    workdir = getattr(plan.job, "workdir", None)
+    for line in (*plan.describe(), *([f"workdir {workdir}"] if workdir else [])):
+        log(line)
+    with status_when_interrupted(
+        lambda: (
+            f"interrupted: {plan.id} will be submitted completely or not at all (trn status "
+            f"{plan.id}{where}). Run it again with --token {token}: it is submitted only once"
+        )
+    ):
+        log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
+        [sent] = jobs.send(plan)
+        for line in _of_submission(sent):
+            log(line)
+        if sent.existing and not sent.resubmitted:
+            _as_it_is(jobs, sent.id)
+        for line in _next(plan, sent.id, where, follow=follow):
+            log(line)
+    return sent
+
+
+def _of_submission(sent: Submitted) -> Iterator[str]:
+    """Describe what was sent and submitted."""
+    if sent.sent is not None:
+        files, size = sent.sent
+        new = f"sent {counted(files, 'new or changed file')}, {size:,} bytes packed"
+        yield new if files else "the workdir was sent before"
+    if sent.resubmitted:
+        yield f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again"
+    stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
+    yield f"{'already submitted' if sent.existing else 'submitted'}: {stages}"
+
+
+def _next(plan: Plan, id: str, where: str, *, follow: bool) -> Iterator[str]:
+    """Name the job's logs, and the commands that show them."""
+    yield f"logs: {plan.directory}/logs; TensorBoard: {plan.directory}/{plan.job.TENSORBOARD}"
+    if plan.job.array:
+        yield f"follow its members with: trn status {id}{where}; one's log: trn logs -f {id}/INDEX{where}"
+    elif not follow:
+        yield f"follow it with: trn logs -f {id}{where}"
 
 
 def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
@@ -444,28 +456,23 @@ def _as_it_is(jobs: Backend, id: str) -> None:
             log("it does not run again with this token: to run it again, submit it with another one")
 
 
-def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
+def make(job: str, args: tuple[str, ...], fields: dict[str, Any], *, is_command: bool = False) -> Job:
     """The job of a command line.
 
     Raises:
-        JobError: the kind or script does not exist, or does not have an option.
+        JobError: the kind or script does not exist, or does not have an option; or see `Script.from_command`.
     """
     from trainium_cdk.client.jobs.kinds import by_name
     from trainium_cdk.client.jobs.kinds.script import Script
 
+    if is_command:
+        return Script.from_command((job, *args), fields.pop("workdir", None), **fields)
     if kind := by_name(job):
         return kind(**fields)
     if "workdir" in fields:
         return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)
     check_known(job)
     return Script.from_file(job, args=args, **fields)
-
-
-def of_command(words: Sequence[str], fields: dict[str, Any]) -> Job:
-    """The job of a command. Raises JobError: see `Script.from_command`."""
-    from trainium_cdk.client.jobs.kinds.script import Script
-
-    return Script.from_command(words, fields.pop("workdir", None), **fields)
 
 
 def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, Any]:

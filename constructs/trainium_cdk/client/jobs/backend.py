@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainium_cdk.client.jobs.answers import Document
-from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.errors import (
     JobError,
@@ -28,6 +27,7 @@ from trainium_cdk.runner import requests
 from trainium_cdk.runner.spec import SpecError
 
 if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.forward import Tunnel
     from trainium_cdk.client.jobs.models import AnyJob, Plan
     from trainium_cdk.description.outputs import ClusterOutputs
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainium_cdk.client.jobs.archive import key_of
 from trainium_cdk.description.catalog.sources import SourceTree, sources
 from trainium_cdk.runner.spec import Only, Part, Place, PrepareStep, Word
 
@@ -172,6 +171,8 @@ def _on(cluster: ClusterOutputs, image: str | None) -> dict[str, Any]:
 
 def code(workdir: Workdir, bucket: str) -> Fetched:
     """The folder of a user's code."""
+    from trainium_cdk.client.jobs.archive import key_of
+
     given = {"uri": f"s3://{bucket}/{key_of(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
     return Fetched((PrepareStep("code", given),), (Place("job"), "/code"))
 

@@ -313,11 +313,11 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
 def _part(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
     """The nodes as a job sees them that takes a part of one: with the part's devices and NeuronCores, and without EFA, which connects nodes."""
     wanted, queue = job.devices, fleet.queue
+    if wanted is None and not fleet.share:
+        return fleet
     parts = Catalog.load().eks.claims.parts.get(fleet.instance_type, ())
     alone = [one.queue for one in cluster.fleets if not one.share]
     if wanted is None:
-        if not fleet.share:
-            return fleet
         whole = f", or --queue {alone[0]} for whole nodes" if alone else ""
         raise JobError(f"jobs in queue {queue} take a part of a node. Give --devices {join_words(parts, 'or')}{whole}")
     if not cluster.containers:

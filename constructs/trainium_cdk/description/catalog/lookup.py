@@ -3,14 +3,13 @@
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from trainium_cdk.description.catalog.eks import Ami, EksFacts
 from trainium_cdk.description.catalog.models import (
     TITLES,
     CollectivePoint,
@@ -31,6 +30,9 @@ from trainium_cdk.description.catalog.models import (
 )
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.text import join_words
+
+if TYPE_CHECKING:
+    from trainium_cdk.description.catalog.eks import Ami, EksFacts
 
 T = TypeVar("T")
 _SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
@@ -196,16 +198,30 @@ class Catalog(Fact):
         description="by region and name, of prices that no environment file has given"
     )
     unknown_prices: tuple[UnknownPrice, ...]
-    collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
-    pcs: PcsFacts
-    eks: EksFacts
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
     torchtitan: dict[str, TorchTitanPreset]
 
     def __hash__(self) -> int:
         """Return the identity, so that results for a catalogue can be cached. `load` returns the same object for the same overrides."""
         return id(self)
+
+    @cached_property
+    def eks(self) -> "EksFacts":
+        """The facts of EKS. No environment file changes them. They are read at the first use, like `pcs` and `collectives`."""
+        from trainium_cdk.description.catalog.eks import EksFacts
+
+        return EksFacts.model_validate({**read("eks"), "amis": read("amis")["amis"]})
+
+    @cached_property
+    def pcs(self) -> PcsFacts:
+        return PcsFacts.model_validate(read("pcs"))
+
+    @cached_property
+    def collectives(self) -> tuple[CollectivePoint, ...]:
+        data = read("collectives")
+        source = {key: data[key] for key in ("source", "date")}
+        return tuple(CollectivePoint.model_validate({**point, **source}) for point in data["points"])
 
     @classmethod
     def load(cls, overrides: CatalogOverrides | None = None) -> "Catalog":
@@ -272,7 +288,7 @@ class Catalog(Fact):
         found = [f.image_example for name, f in known.frameworks.items() if name == framework] if known else []
         return found[0] if found and found[0] else "DIR"
 
-    def amis(self, kubernetes: str) -> dict[str, Ami]:
+    def amis(self, kubernetes: str) -> "dict[str, Ami]":
         """The known node images for a Kubernetes version by date of release, newest first."""
         return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}
 
@@ -363,8 +379,7 @@ def _with(overrides: str) -> Catalog:
 
 
 def _build(overrides: CatalogOverrides) -> Catalog:
-    instances, neuron, collectives = read("instances"), read("neuron"), read("collectives")
-    measured = {key: collectives[key] for key in ("source", "date")}
+    instances, neuron = read("instances"), read("neuron")
     types = _merged(instances["instances"], overrides.instances)
     releases = _merged(_merged(read("releases")["releases"], neuron["releases"]), overrides.releases)
     releases = {
@@ -381,10 +396,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "repositories": {**neuron["repositories"], **overrides.repositories},
             **{k: neuron[k] for k in ("cloudwatch_agent", "efa_installer")},
             **_prices(overrides),
-            "collectives": [{**point, **measured} for point in collectives["points"]],
             "parallelcluster": read("parallelcluster"),
-            "pcs": read("pcs"),
-            "eks": {**read("eks"), "amis": read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},
             "torchtitan": _merged(read("torchtitan")["presets"], overrides.torchtitan),
         }

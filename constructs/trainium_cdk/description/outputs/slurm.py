@@ -14,8 +14,7 @@ from trainium_cdk.description.outputs.contract import (
     export,
 )
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.runner.requests import PEOPLE as PEOPLE
-from trainium_cdk.runner.slurm import hostnames
+from trainium_cdk.runner import PEOPLE as PEOPLE
 
 if TYPE_CHECKING:
     from trainium_cdk.description.settings import CpuQueue, Environment
@@ -164,6 +163,8 @@ def _own_partitions(env: "Environment") -> Iterator[Fleet]:
 
 def _nodes_in(line: Mapping[str, str], fleet: Fleet, sets: Mapping[str, Mapping[str, str]]) -> int:
     """How many nodes of a fleet are in a partition or a node set, by the names and features that ParallelCluster gives to nodes."""
+    from trainium_cdk.runner.slurm import hostnames  # slow, and for your own partitions alone
+
     names = set(hostnames(line.get("nodes", "")))
     if names & {"ALL", f"{fleet.queue}_nodes"} or line.get("feature") in (fleet.resource, fleet.instance_type):
         return fleet.nodes

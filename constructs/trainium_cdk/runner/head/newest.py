@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from .. import arrays, bucket, layout, records
+from .. import PEOPLE, arrays, bucket, layout, records
 from ..errors import Refused
 from ..layout import owner_of
 from ..prepare import checkpoints
-from ..requests import PEOPLE, Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
+from ..requests import Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
 from ..spec import SpecError
 from ..work import keep
 from . import jobs

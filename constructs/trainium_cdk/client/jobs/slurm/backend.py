@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from trainium_cdk.client.jobs import quote
 from trainium_cdk.client.jobs.answers import Document, document
 from trainium_cdk.client.jobs.backend import ONE_QUESTION, Backend, Patience, all_submitted, read_answer
-from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.slurm import commands, logs
 from trainium_cdk.client.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result, Transport, is_head_node
 from trainium_cdk.client.jobs.status import ENDED_BADLY, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
@@ -27,6 +26,7 @@ from trainium_cdk.runner.blocks import Block
 from trainium_cdk.runner.spec import SpecError
 
 if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.forward import Tunnel
     from trainium_cdk.client.jobs.models import AnyJob, Plan
 
 _SECONDS = 120
