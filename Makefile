@@ -19,9 +19,9 @@ export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
-demo: setup  ## deploy, fine-tune, look at a failure, destroy: all of it in a local AWS and a local Slurm; PCS=1: on AWS PCS; TUTORIAL=1: BERT-Large on Trn1
+demo: setup  ## deploy, fine-tune, look at a failure, destroy: all of it in a local AWS and a local Slurm; EKS=1: on Kubernetes; PCS=1: on AWS PCS; TUTORIAL=1: BERT-Large on Trn1
 	@$(BIN)/python -m sandbox.slurm_packages --optional
-	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs) $(if $(TUTORIAL),--tutorial)
+	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs) $(if $(EKS),--path eks) $(if $(TUTORIAL),--tutorial)
 
 sandbox: setup  ## a local AWS with a real Slurm, and a shell with trn and cdk that uses it; leaving the shell removes all; KUBERNETES=1: a real Kubernetes
 	@$(if $(KUBERNETES),$(MAKE) --no-print-directory kubernetes,$(BIN)/python -m sandbox.slurm_packages)

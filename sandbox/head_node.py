@@ -27,7 +27,6 @@ from sandbox import paths
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
 from sandbox.training.fakes import compile_cache, neuron_tools
-from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 
@@ -315,6 +314,8 @@ def wheels(where: Path) -> Path:
 
 def _pins() -> set[tuple[str, str]]:
     """Name and version of all packages of all kinds; one that is not pinned has the version of a pin's bound, or 1."""
+    from trainium_cdk.client.jobs.kinds import kinds
+
     found = set()
     for packages in filter(None, (kind.PACKAGES for kind in kinds().values())):
         for pin in packages.pins:

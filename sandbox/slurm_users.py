@@ -19,9 +19,6 @@ from sandbox.head_node import VENV, quoted
 from sandbox.processes import free_ports
 from sandbox.slurm_layout import SlurmFailed
 from sandbox.slurm_packages import SYSTEM_PATH
-from trainium_cdk.description.node.env import JOBS_UID
-from trainium_cdk.description.node.scripts import scripts_dir
-from trainium_cdk.description.outputs.slurm import JOBS_USER
 
 JOB_ROLE = "arn:aws:iam::000000000000:role/Jobs"
 """What jobs have, where the local AWS has this role."""
@@ -48,6 +45,9 @@ def prepare(directory: Path, users: Mapping[str, int]) -> dict[str, Any]:
         return {"users": {}, "inside": []}
     if (reason := unavailable()) is not None:
         raise SlurmFailed(f"a local Slurm cannot have several users here: {reason}")
+    from trainium_cdk.description.node.env import JOBS_UID
+    from trainium_cdk.description.outputs.slurm import JOBS_USER
+
     users = {JOBS_USER: JOBS_UID, **users}
     accounts = {IMAGE_USER: (0, directory / "home"), **{n: (uid, directory / "homes" / n) for n, uid in users.items()}}
     for name, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
@@ -64,12 +64,14 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
     way to the virtual environment. Adds their names to the head node's environment."""
     if not users:
         return
+    from trainium_cdk.description.outputs.slurm import JOBS_USER
+
     env["TRN_SANDBOX_USERS"] = " ".join(users)
     (directory / "home").chmod(0o711)
     open_python(directory / "home" / VENV)
     for mount in (directory / "shared").iterdir():
         (mount / "trn").mkdir(exist_ok=True)
-        os.chown(mount / "trn", JOBS_UID, JOBS_UID)
+        os.chown(mount / "trn", users[JOBS_USER], users[JOBS_USER])
         (mount / "trn-users").mkdir(exist_ok=True)
         (mount / "trn-users").chmod(0o1777)
     kept = {k: v for k, v in env.items() if k not in ("HOME", "USER", "LOGNAME")}
@@ -111,6 +113,8 @@ def start_role_of_jobs(
     """
     if not users:
         return {}
+    from trainium_cdk.description.node.scripts import scripts_dir
+
     port, folder, file = free_ports(1)[0], directory / "role", directory / "job-environment"
     folder.mkdir(exist_ok=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), SYSTEM_PATH])

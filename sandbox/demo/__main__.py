@@ -10,10 +10,9 @@ from pathlib import Path
 from sandbox import paths
 from sandbox import slurm as local_slurm
 from sandbox.datasets import seed_datasets
-from sandbox.demo import eks, slurm
+from sandbox.demo import slurm
 from sandbox.demo.narrator import Narrator, StepFailed, plain_environment
 from sandbox.demo.slurm import REPORT
-from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
 from sandbox.slurm_layout import SlurmFailed
 
@@ -31,12 +30,7 @@ NEXT = (
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description=__doc__)
-    parser.add_argument(
-        "--path",
-        choices=["all", "slurm", "eks", "pcs"],
-        default="all",
-        help="which stack; all: slurm and eks (%(default)s)",
-    )
+    parser.add_argument("--path", choices=["slurm", "eks", "pcs"], default="slurm", help="which stack (%(default)s)")
     parser.add_argument("--tutorial", action="store_true", help="BERT-Large on the Trn1 cluster of AWS's tutorials")
     parser.add_argument("--nodes", type=int, help="nodes of the training job (2; 16 of the tutorial)")
     parser.add_argument("--steps", type=int, default=20, help="training steps (%(default)s)")
@@ -52,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             with LocalAws.start(directory / "aws", training.region) as aws:
                 return _tell(aws, directory, training, options, skipped)
-        except (StepFailed, SandboxError, SlurmFailed, KubernetesFailed) as e:
+        except (StepFailed, SandboxError, SlurmFailed) as e:
             print(f"\nThe demo stopped: {e}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -61,13 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _skipped(path: str) -> list[str]:
-    """The parts of a path that this machine cannot run, with the reasons."""
-    found = []
-    if path != "eks" and (reason := local_slurm.available()):
-        found.append(f"training on a local Slurm ({reason})")
-    if path in ("all", "eks") and (reason := eks.unavailable()):
-        found.append(f"jobs on a real Kubernetes API ({reason})")
-    return found
+    """The part of a path that this machine cannot run, with the reason."""
+    if path != "eks":
+        return [f"training on a local Slurm ({reason})"] if (reason := local_slurm.available()) else []
+    from sandbox.demo import eks
+
+    return [f"jobs on a real Kubernetes API ({reason})"] if (reason := eks.unavailable()) else []
 
 
 def _tell(
@@ -79,12 +72,15 @@ def _tell(
     narrator = Narrator(own, paths.HOME if training.file or options.path == "eks" else project, directory / "cdk.out")
     REPORT.unlink(missing_ok=True)  # an earlier demo's
     narrator.step("bootstrap a local AWS: an empty account")
-    seed_datasets(aws.client("s3"))  # public data, not a leftover
+    if training.file:  # its job reads them from S3
+        seed_datasets(aws.client("s3"))  # public data, not a leftover
     aws.bootstrap()
-    if options.path != "eks":
-        slurm.run(narrator, aws, directory, training, options.nodes or training.nodes, options.steps)
-    if options.path in ("all", "eks"):
+    if options.path == "eks":
+        from sandbox.demo import eks
+
         eks.run(narrator, aws, directory)
+    else:
+        slurm.run(narrator, aws, directory, training, options.nodes or training.nodes, options.steps)
 
     narrator.step("what is left in the account")
     left = aws.leftovers()

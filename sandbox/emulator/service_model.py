@@ -14,10 +14,9 @@ Data = dict[str, Any]
 @functools.cache
 def of(service: str) -> Any:
     """botocore's model of a service."""
-    from botocore.loaders import Loader
-    from botocore.model import ServiceModel
+    import botocore.session
 
-    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
+    return botocore.session.get_session().get_service_model(service)
 
 
 def checked(service: str, action: str, request: Data) -> Data:

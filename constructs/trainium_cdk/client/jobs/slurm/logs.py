@@ -109,14 +109,15 @@ def _follow(
         log = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
         chunk = LogChunk(log.stage, log.piece.offset, log.piece.data)
         active = log.job.active(stage)
-        if active or not chunk.data:  # that it has ended comes after its last lines
+        if active:
             notify(log.job)
         if tail is not None:
             offset, tail = max(offset, chunk.offset), None
         if chunk.data:
             yield chunk
             offset = chunk.next_offset
-        if not chunk.data and not active:
+        if not active and (not chunk.data or offset >= log.piece.size):  # the status was read before the log
+            notify(log.job)  # that it has ended comes after its last lines
             return
         if active and len(chunk.data) < LOG_BYTES:
             backend.sleep(interval)
