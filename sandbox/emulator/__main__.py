@@ -10,7 +10,6 @@ eks-versions.json, run-command.json (see ssm).
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import threading
@@ -18,7 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import botocore.session
 from ministack import app
 from ministack.core import iam_actions, router
 from ministack.services import ec2
@@ -63,7 +61,6 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    botocore.session.get_session = functools.cache(botocore.session.get_session)  # ministack makes one for each service
     for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_keypairs, ec2_groups, ec2_ebs, ec2_endpoints):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_groups.install()

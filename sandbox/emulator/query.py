@@ -66,9 +66,10 @@ def text_of(root: ElementTree.Element, tag: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _ec2_model() -> Any:
-    import botocore.session
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
 
-    return botocore.session.get_session().get_service_model("ec2")
+    return ServiceModel(Loader().load_service_model("ec2", "service-2"), "ec2")
 
 
 def ec2_response(action: str, answer: Mapping[str, Any]) -> Response:

@@ -14,9 +14,10 @@ Data = dict[str, Any]
 @functools.cache
 def of(service: str) -> Any:
     """botocore's model of a service."""
-    import botocore.session
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
 
-    return botocore.session.get_session().get_service_model(service)
+    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
 def checked(service: str, action: str, request: Data) -> Data:

@@ -15,7 +15,6 @@ Each response is `{"findings": [...]}`, `{"config": {...}}` or `{"changes": [...
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import os
@@ -115,19 +114,9 @@ def _patient() -> None:
     asyncio.wait_for = lambda awaited, timeout: wait_for(awaited, timeout and max(timeout, 600))  # type: ignore[assignment]
 
 
-def _once() -> None:
-    """pcluster reads its specification, of 117 kB, with the slow reader of YAML, and makes a session for each request that it logs: a fifth of its time."""
-    import boto3
-    import yaml
-
-    yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    boto3.Session = boto3.session.Session = functools.cache(boto3.session.Session)  # type: ignore[assignment, misc]
-
-
 def main() -> None:
     """Process requests until standard input ends."""
     _patient()
-    _once()
     channel = _private_stdout()
     logging.disable(logging.CRITICAL)
     for line in sys.stdin:
