@@ -23,6 +23,7 @@ from trainium_cdk.cdk.helpers.default_environment import default_environment
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
 from trainium_cdk.cdk.helpers.stack_functions import place_functions
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.observability import TrnObservability
 from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import eks_outputs, next_step
@@ -176,7 +177,7 @@ class TrnEksStack(Stack):
         self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = eks_outputs(
             environment,
-            bucket=bucket.bucket_name,
+            bucket=once(bucket, "bucket_name"),
             claims=claims(storage.file_systems),
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
@@ -192,7 +193,7 @@ class TrnEksStack(Stack):
         for key, (value, description) in {
             **outputs,
             **left,
-            **next_step(self.stack_name, environment.region, "eks", on_destroy),
+            **next_step(once(self, "stack_name"), environment.region, "eks", on_destroy),
         }.items():
             CfnOutput(self, key, value=value, description=description)
 

@@ -13,6 +13,7 @@ from trainium_cdk.cdk.hardening.encryption import stack_key
 from trainium_cdk.cdk.helpers.default_environment import default_environment
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import next_step, slurm_outputs
@@ -99,13 +100,13 @@ class TrnPclusterStack(Stack):
         outputs = slurm_outputs(
             environment,
             head_node_id=cluster.head_node_id,
-            bucket=bucket.bucket_name,
+            bucket=once(bucket, "bucket_name"),
             registry_uri=registry.uri if registry else "",
         )
         for key, (value, description) in {
             **outputs,
             **_ways_in(cluster),
-            **next_step(self.stack_name, environment.region, "slurm", on_destroy),
+            **next_step(once(self, "stack_name"), environment.region, "slurm", on_destroy),
         }.items():
             CfnOutput(self, key, value=value, description=description)
 

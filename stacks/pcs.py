@@ -11,6 +11,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.hardening.encryption import stack_key
 from trainium_cdk.cdk.helpers.default_environment import default_environment
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import next_step, pcs_outputs
@@ -88,11 +89,11 @@ class TrnPcsStack(Stack):
             environment,
             cluster_id=cluster.cluster_id,
             login_group_id=cluster.login_group_id,
-            bucket=bucket.bucket_name,
+            bucket=once(bucket, "bucket_name"),
             registry_uri=registry.uri if registry else "",
         )
         for key, (value, description) in {
             **outputs,
-            **next_step(self.stack_name, environment.region, "pcs", on_destroy),
+            **next_step(once(self, "stack_name"), environment.region, "pcs", on_destroy),
         }.items():
             CfnOutput(self, key, value=value, description=description)

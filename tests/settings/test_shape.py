@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cProfile
+from collections.abc import Iterator
 
 import pytest
 
 from trainium_cdk import settings
+from trainium_cdk.description.settings.base import Settings
 
 
 def test_all_mistakes_are_reported_together() -> None:
@@ -37,6 +39,21 @@ def test_empty_sections_have_their_defaults(text: str) -> None:
     env = settings.parse(text)
     assert env.pcluster == settings.Environment().pcluster
     assert env.network == settings.Environment().network
+
+
+def test_defaults_of_sections_are_valid_as_they_are() -> None:
+    """They are made without a check: a check accepts them, and changes nothing."""
+    sections = list(_below(settings.Environment()))
+    assert len(sections) > 15
+    for section in sections:
+        assert type(section)() == section
+
+
+def _below(section: Settings) -> Iterator[Settings]:
+    for value in vars(section).values():
+        if isinstance(value, Settings):
+            yield value
+            yield from _below(value)
 
 
 def test_null_switches_off_what_can_be_off() -> None:

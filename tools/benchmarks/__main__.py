@@ -61,13 +61,13 @@ def requests(folder: Path) -> Iterator[Row]:
 
 
 def synthesis(folder: Path) -> Iterator[Row]:
-    for engine, section in (("slurm", {"pcluster": {"cpu_queue": None}}), ("eks", {"eks": {}})):
+    for engine, section, most in (("slurm", {"pcluster": {"cpu_queue": None}}, 1.7), ("eks", {"eks": {}}, 2.1)):
         file = folder / f"{engine}.yaml"
         file.write_text(json.dumps(section))  # JSON is YAML
         env = {**os.environ, "CDK_OUTDIR": str(folder / "out"), "CDK_VALIDATION": "false"}
         env["CDK_CONTEXT_JSON"] = json.dumps({"engine": engine, "env": str(file)})
         naive = [sys.executable, "-m", "tools.benchmarks.naive_stack", engine, os.devnull]
-        yield f"synthesis for {engine}, to a naive stack", ratio([sys.executable, "app.py"], naive, env), 3
+        yield f"synthesis for {engine}, to a naive stack", ratio([sys.executable, "app.py"], naive, env), most
 
 
 def queue(folder: Path) -> Iterator[Row]:

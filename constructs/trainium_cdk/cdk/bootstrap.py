@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CustomResource, RemovalPolicy, Stack
+from aws_cdk import CustomResource, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
@@ -22,8 +22,9 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.described import Described
-from trainium_cdk.cdk.helpers.permissions import allow, grant_keys
+from trainium_cdk.cdk.helpers.permissions import allow, grant_keys, objects_arn
 from trainium_cdk.cdk.helpers.rules import refuse_tokens
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.pcluster import unknown_system
 from trainium_cdk.description.checks.pcs import system_without_image
@@ -148,7 +149,7 @@ class TrnBootstrap(Checked):
         self.entry_checksum = _sha256(scripts / ENTRY)
         keys = {f"{PREFIX}entry-{self.entry_checksum[:32]}.sh": entry, f"{PREFIX}{scripts_digest}.zip": packed}
         published = self._publish(keys)
-        self.entry_url, self.scripts_url = (f"s3://{bucket.bucket_name}/{key}" for key in keys)
+        self.entry_url, self.scripts_url = (f"s3://{once(bucket, 'bucket_name')}/{key}" for key in keys)
         pointer = ssm.StringParameter(
             self,
             "Pointer",
@@ -162,19 +163,20 @@ class TrnBootstrap(Checked):
 
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
-        targets = [self.bucket.arn_for_objects(key) for key in keys]
-        sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
+        targets = [objects_arn(self.bucket, key) for key in keys]
+        sources = {key: f"{asset.s3_bucket_name}/{asset.s3_object_key}" for key, asset in keys.items()}
+        arns = [f"arn:{place_of(self).partition}:s3:::{source}" for source in sources.values()]
         permissions = permissions_of(self, _KIND)
         self.publisher = permissions.policy
-        permissions.add(self, lambda: [allow(sources, "s3:GetObject"), allow(targets, "s3:PutObject")])
+        permissions.add(self, lambda: [allow(arns, "s3:GetObject"), allow(targets, "s3:PutObject")])
         grant_keys(self.publisher, self.bucket, write=True)
         return custom_resource(
             self,
             "Published",
             kind=_KIND,
             properties={
-                "Bucket": self.bucket.bucket_name,
-                "Objects": [{"Source": f"{a.s3_bucket_name}/{a.s3_object_key}", "Key": k} for k, a in keys.items()],
+                "Bucket": once(self.bucket, "bucket_name"),
+                "Objects": [{"Source": source, "Key": key} for key, source in sources.items()],
             },
             permissions=permissions,
         )
@@ -182,7 +184,7 @@ class TrnBootstrap(Checked):
     def read_statements(self) -> list[iam.PolicyStatement]:
         """Return the statements that a node needs to fetch the scripts: read the objects below their prefix, and this parameter. No node may
         write there, whatever else it may do in the bucket. The scripts run as root on every node."""
-        objects = self.bucket.arn_for_objects(f"{PREFIX}*")
+        objects = objects_arn(self.bucket, f"{PREFIX}*")
         return [
             allow(objects, "s3:GetObject", sid="NodeScripts"),
             iam.PolicyStatement(
@@ -196,7 +198,7 @@ class TrnBootstrap(Checked):
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a role of this app fetch the scripts."""
-        objects = [self.bucket.arn_for_objects(f"{PREFIX}*")]
+        objects = [objects_arn(self.bucket, f"{PREFIX}*")]
         read = iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=objects)
         if isinstance(grantee, iam.Role | iam.ManagedPolicy):
             acknowledge_wildcards(grantee, [allow(objects, "s3:GetObject")])

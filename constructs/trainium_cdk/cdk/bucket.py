@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import jsii
 from aws_cdk import Aspects, CfnDeletionPolicy, Duration, IAspect, IStableStringProducer, Lazy, RemovalPolicy
@@ -13,7 +14,8 @@ from constructs import Construct, IConstruct
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, deployment_function
 from trainium_cdk.cdk.helpers.functions import l1
-from trainium_cdk.cdk.helpers.permissions import allow, service_of_account
+from trainium_cdk.cdk.helpers.permissions import allow, objects_arn, service_of_account
+from trainium_cdk.cdk.helpers.stack_wide import once, share
 from trainium_cdk.cdk.helpers.types import AnyKey
 
 ACCESS_LOG_DAYS = 90
@@ -109,20 +111,21 @@ class TrnBucket(Checked):
             object_lock_enabled=object_lock or None,
             lifecycle_rules=[
                 s3.LifecycleRule(
-                    noncurrent_version_expiration=Duration.days(_OLD_VERSION_DAYS),
-                    abort_incomplete_multipart_upload_after=Duration.days(7),
+                    noncurrent_version_expiration=_days(_OLD_VERSION_DAYS),
+                    abort_incomplete_multipart_upload_after=_days(7),
                 ),
                 *(
                     s3.LifecycleRule(
                         prefix=prefix or None,
                         expiration=after,
-                        noncurrent_version_expiration=Duration.days(min(after.to_days(), _OLD_VERSION_DAYS)),
+                        noncurrent_version_expiration=_days(min(after.to_days(), _OLD_VERSION_DAYS)),
                     )
                     for prefix, after in expiration.items()
                 ),
             ],
             removal_policy=self._removal_policy,
         )
+        share(self, bucket, "stack")
         # Not by the CDK's `event_bridge_enabled`, which needs a function
         l1(bucket, s3.CfnBucket).notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(event_bridge_enabled=True)
@@ -131,18 +134,17 @@ class TrnBucket(Checked):
 
     def _log_access(self, logs: s3.Bucket, sources: Mapping[str, s3.Bucket]) -> None:
         # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have
+        service = service_of_account(self, "logging.s3.amazonaws.com")
+        statements = []
         for prefix, source in sources.items():
             l1(source, s3.CfnBucket).logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
-                destination_bucket_name=logs.bucket_name if source is not logs else None, log_file_prefix=prefix
+                destination_bucket_name=once(logs, "bucket_name") if source is not logs else None,
+                log_file_prefix=prefix,
             )
-            logs.add_to_resource_policy(
-                allow(
-                    logs.arn_for_objects(f"{prefix}*"),
-                    "s3:PutObject",
-                    to=service_of_account(self, "logging.s3.amazonaws.com"),
-                    conditions={"ArnLike": {"aws:SourceArn": source.bucket_arn}},
-                )
-            )
+            of_source = {"ArnLike": {"aws:SourceArn": once(source, "bucket_arn")}}
+            objects = objects_arn(logs, f"{prefix}*")
+            statements.append(allow(objects, "s3:PutObject", to=service, conditions=of_source))
+        _policy_of(logs).document.add_statements(*statements)
 
 
 @jsii.implements(IStableStringProducer)
@@ -170,20 +172,32 @@ class _EmptiedAfterAll:
             _empty_when_deleted(bucket)
 
 
+def _policy_of(bucket: s3.Bucket) -> s3.BucketPolicy:
+    policy = once(bucket, "policy")
+    assert isinstance(policy, s3.BucketPolicy)  # noqa: S101  it has a statement: TLS only
+    return policy
+
+
+@cache
+def _days(number: float) -> Duration:
+    return Duration.days(number)
+
+
 def _empty_when_deleted(bucket: s3.Bucket) -> None:
     resource = l1(bucket, s3.CfnBucket)
     resource.tags.set_tag(TAG, Lazy.string(_Emptied(resource)))
     function = deployment_function(bucket)
     of_bucket = ("s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy")
     of_objects = ("s3:DeleteObject", "s3:DeleteObjectVersion")
-    for actions, arn in ((of_bucket, bucket.bucket_arn), (of_objects, bucket.arn_for_objects("*"))):
-        bucket.add_to_resource_policy(allow(arn, *actions, to=function.role.grant_principal))
-    policy = bucket.policy
-    assert policy is not None  # noqa: S101  it has statements
+    arn: str = once(bucket, "bucket_arn")
+    policy = _policy_of(bucket)
+    policy.document.add_statements(
+        allow(arn, *of_bucket, to=function.role), allow(objects_arn(bucket, "*"), *of_objects, to=function.role)
+    )
     custom_resource(
         bucket,
         "Emptied",
         kind="TrnEmptiedBucket",
-        properties={"Bucket": bucket.bucket_name},
+        properties={"Bucket": once(bucket, "bucket_name")},
         minutes=_EMPTYING_MINUTES,
     ).node.add_dependency(policy)

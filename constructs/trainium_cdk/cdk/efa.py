@@ -8,6 +8,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.groups import NO_EGRESS, ClosedGroup, Egress, allow_among
+from trainium_cdk.cdk.helpers.stack_wide import once
 
 
 @jsii.implements(ec2.IConnectable)
@@ -35,7 +36,7 @@ class TrnEfaSecurityGroup(Checked):
         group = ClosedGroup(
             self,
             "Group",
-            vpc_id=vpc.vpc_id,
+            vpc_id=once(vpc, "vpc_id"),
             description="EFA traffic between its members",
             egress=(everywhere if internet else NO_EGRESS,),
         ).group

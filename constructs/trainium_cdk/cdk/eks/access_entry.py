@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IConstruct
 
 from trainium_cdk.cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 from trainium_cdk.cdk.helpers.described import Described
+from trainium_cdk.cdk.helpers.paths import path_of
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import kept_with
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, place_of, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.checks.eks import principal_kind
 
@@ -80,11 +80,11 @@ def _granted(
     policies: Mapping[str, Iterable[str]],
 ) -> eks.CfnAccessEntry:
     """The principal's entry with these groups and policies too. policies: name -> its namespaces; none for all of the cluster."""
-    stack, known = Stack.of(scope), kept_with(owner, "entries")
+    stack, known = stack_of(scope), kept_with(owner, "entries")
     arn = principal if isinstance(principal, str) else principal.role_arn
     key = json.dumps(stack.resolve(arn))
     if "Fn::GetAtt" in key:  # a resource of one stack
-        key += (stack if isinstance(principal, str) else Stack.of(principal)).node.path
+        key += path_of(stack if isinstance(principal, str) else stack_of(principal))
     if key not in known:
         made = _Entry(scope, id, cluster_name=cluster_name, principal_arn=arn, type="STANDARD")
         known[key] = made, [], {}
@@ -95,7 +95,7 @@ def _granted(
     entry.kubernetes_groups = all_groups or None
     entry.access_policies = [
         _Entry.AccessPolicyProperty(
-            policy_arn=policy_arn(Stack.of(entry).partition, policy),
+            policy_arn=policy_arn(place_of(entry).partition, policy),
             access_scope=_Entry.AccessScopeProperty(
                 type="namespace" if namespaces else "cluster", namespaces=list(namespaces) or None
             ),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
@@ -16,6 +16,7 @@ from trainium_cdk.cdk.eks.view import AnyCluster, install_once, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.names import camel
 from trainium_cdk.cdk.helpers.retention import days_of
+from trainium_cdk.cdk.helpers.stack_wide import place_of, stack_of
 from trainium_cdk.cdk.storage import AnyStorage
 from trainium_cdk.cdk.storage.given import mounts
 from trainium_cdk.description import settings
@@ -128,7 +129,7 @@ class TrnAddons(Checked):
         )
 
     def _role(self, name: str, addon: Addon) -> PodRole:
-        stack, kind = Stack.of(self), addon.file_system
+        stack, kind = stack_of(self), addon.file_system
         statements = []
         if kind:
             ids = [mount.id for mount in self._mounts if mount.kind == kind]
@@ -139,7 +140,7 @@ class TrnAddons(Checked):
             self,
             f"{camel(name)}Identity",
             cluster_arn=self._view.arn,
-            account=stack.account,
+            account=place_of(self).account,
             statements=statements,
             managed=() if statements else (_CNI_POLICY,),
         )

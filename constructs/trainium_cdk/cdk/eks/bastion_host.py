@@ -13,6 +13,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.groups import ClosedGroup, https_out
 from trainium_cdk.cdk.helpers.permissions import session_manager_policy
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.tags import InheritedTags
 from trainium_cdk.description import settings
@@ -63,7 +64,7 @@ class TrnBastionHost(Checked):
         subnet = selected(vpc, vpc_subnets)[0]
         if security_group is None:
             out, what = https_out("AWS, the API"), "Bastion host: HTTPS out, nothing in"
-            security_group = ClosedGroup(self, "Group", vpc_id=vpc.vpc_id, description=what, egress=out).group
+            security_group = ClosedGroup(self, "Group", vpc_id=once(vpc, "vpc_id"), description=what, egress=out).group
         self._security_group = security_group
         policy = session_manager_policy(self)
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), managed_policies=[policy])
@@ -92,8 +93,8 @@ class TrnBastionHost(Checked):
             network_interfaces=[
                 ec2.CfnInstance.NetworkInterfaceProperty(
                     device_index="0",
-                    subnet_id=subnet.subnet_id,
-                    group_set=[security_group.security_group_id],
+                    subnet_id=once(subnet, "subnet_id"),
+                    group_set=[once(security_group, "security_group_id")],
                     associate_public_ip_address=False,
                 )
             ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jsii
-from aws_cdk import Names, RemovalPolicy, Stack
+from aws_cdk import Names, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -23,14 +23,14 @@ from trainium_cdk.cdk.helpers.encryption import own_key
 from trainium_cdk.cdk.helpers.groups import ClosedGroup, allow_from, https_out
 from trainium_cdk.cdk.helpers.permissions import service_of_account
 from trainium_cdk.cdk.helpers.retention import days_of
-from trainium_cdk.cdk.helpers.stack_wide import share
+from trainium_cdk.cdk.helpers.stack_wide import once, share, stack_of
 from trainium_cdk.cdk.helpers.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk.cdk.helpers.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.description import settings
 from trainium_cdk.description.catalog import Catalog
 
 
-@jsii.implements(ec2.IConnectable)
+@jsii.implements(eks.ICluster, ec2.IConnectable)
 class TrnEksCluster(OwnCluster):
     """An EKS control plane: access entries only, secrets encrypted with a key of the stack, every log kept.
 
@@ -97,7 +97,7 @@ class TrnEksCluster(OwnCluster):
             raise ValueError(
                 f"{self.node.path}: EKS needs subnets in two zones, but got {len(subnets)}: give vpc_subnets"
             )
-        groups = ApiGroups(self, vpc.vpc_id)
+        groups = ApiGroups(self, once(vpc, "vpc_id"))
         self.control_group, self.client_group = groups.control, groups.clients
         self._connections = ec2.Connections(security_groups=[groups.control], default_port=ec2.Port.tcp(443))
         # it has the logs' removal policy: logs that are kept can be read only with it
@@ -151,7 +151,7 @@ class TrnEksCluster(OwnCluster):
     @property
     def cluster_arn(self) -> str:
         """Its ARN, from its name: resources that only need the ARN do not wait for the cluster."""
-        return Stack.of(self).format_arn(service="eks", resource="cluster", resource_name=self.name)
+        return stack_of(self).format_arn(service="eks", resource="cluster", resource_name=self.name)
 
     @property
     def cluster_security_group_id(self) -> str:
@@ -257,8 +257,8 @@ def control_plane_of(
         role_arn=role.role_arn,
         bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
         resources_vpc_config=_Cluster.ResourcesVpcConfigProperty(
-            subnet_ids=[s.subnet_id for s in subnets],
-            security_group_ids=[security_group.security_group_id],
+            subnet_ids=[once(s, "subnet_id") for s in subnets],
+            security_group_ids=[once(security_group, "security_group_id")],
             endpoint_private_access=True,
             endpoint_public_access=bool(public_cidrs),
             public_access_cidrs=list(dict.fromkeys(public_cidrs)) or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
@@ -10,6 +11,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards, aws_policies
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 
 DETECTOR_METRICS = "NeuronHealthCheck"
 """CloudWatch namespace of the node problem detector."""
@@ -29,19 +31,25 @@ class PodRole(Construct):
         managed: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
-        agent = iam.PrincipalWithConditions(
-            iam.ServicePrincipal("pods.eks.amazonaws.com"),
-            {"StringEquals": {"aws:SourceAccount": account}, "ArnEquals": {"aws:SourceArn": cluster_arn}},
-        )
         own = [iam.ManagedPolicy(self, "Policy", statements=list(statements))] if statements else []
         for policy in own:
-            acknowledge_wildcards(policy, statements)
+            acknowledge_wildcards(policy, statements, scope)
         self.role = iam.Role(
             self,
             "Role",
-            assumed_by=iam.SessionTagsPrincipal(agent),
+            assumed_by=_agent(account, cluster_arn),
             managed_policies=[*own, *aws_policies(self, *managed)],
         )
+
+
+@cache
+def _agent(account: str, cluster_arn: str) -> iam.SessionTagsPrincipal:
+    return iam.SessionTagsPrincipal(
+        iam.PrincipalWithConditions(
+            iam.ServicePrincipal("pods.eks.amazonaws.com"),
+            {"StringEquals": {"aws:SourceAccount": account}, "ArnEquals": {"aws:SourceArn": cluster_arn}},
+        )
+    )
 
 
 def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
@@ -49,7 +57,8 @@ def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[i
     metrics = {"StringEquals": {"cloudwatch:namespace": DETECTOR_METRICS}}
     found = [allow("*", "cloudwatch:PutMetricData", conditions=metrics)]
     if recovery:
-        groups = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-*"
+        place = place_of(stack)
+        groups = f"arn:{place.partition}:autoscaling:{place.region}:{place.account}:autoScalingGroup:*:autoScalingGroupName/eks-*"
         own = {"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}}
         found.append(allow("*", "autoscaling:DescribeAutoScalingInstances", "ec2:DescribeInstances"))
         found.append(allow(groups, "autoscaling:SetInstanceHealth", conditions=own))

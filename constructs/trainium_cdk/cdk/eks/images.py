@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jsii
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
@@ -13,7 +13,8 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge, acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
-from trainium_cdk.cdk.helpers.permissions import allow, grant_keys, public_registry, service_of_account
+from trainium_cdk.cdk.helpers.permissions import allow, grant_keys, objects_arn, public_registry, service_of_account
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 from trainium_cdk.description.outputs.contract import SOURCES
 
 IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
@@ -78,7 +79,7 @@ class TrnImageBuilder(Checked):
         role = iam.Role(self, "Role", assumed_by=service_of_account(self, "codebuild.amazonaws.com"))
         may = [
             allow(log.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents"),
-            allow(bucket.arn_for_objects(f"{SOURCES}*"), "s3:GetObject", "s3:GetObjectVersion"),
+            allow(objects_arn(bucket, f"{SOURCES}*"), "s3:GetObject", "s3:GetObjectVersion"),
             *public_registry(),  # Neuron's images are public, but anonymous pulls are limited
         ]
         self.role: iam.IRole = role
@@ -96,8 +97,8 @@ class TrnImageBuilder(Checked):
             service_role=role.role_arn,
             source=codebuild.CfnProject.SourceProperty(
                 type="S3",
-                location=f"{bucket.bucket_name}/{SOURCES}source.zip",
-                build_spec=Stack.of(self).to_json_string(_BUILD_SPEC),
+                location=f"{once(bucket, 'bucket_name')}/{SOURCES}source.zip",
+                build_spec=stack_of(self).to_json_string(_BUILD_SPEC),
             ),
             artifacts=codebuild.CfnProject.ArtifactsProperty(type="NO_ARTIFACTS"),
             environment=codebuild.CfnProject.EnvironmentProperty(

@@ -15,6 +15,7 @@ from constructs import Construct
 from trainium_cdk.cdk.eks.view import ClusterView
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import stack_of
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
 
 _SIZE = "TrnNodeGroupSize"
@@ -90,7 +91,7 @@ def _kept_size(scope: Construct, id: str, *, cluster: str, group: str, sizes: Si
     """
     properties = {"Cluster": cluster, "Label": GROUP_LABEL, "Group": group}
     numbers = {"Nodes": sizes.nodes, "Min": sizes.least, "Max": sizes.most}
-    permissions = permissions_of(scope, _SIZE).add(cluster, lambda: [_read_groups(Stack.of(scope), cluster)])
+    permissions = permissions_of(scope, _SIZE).add(cluster, lambda: [_read_groups(stack_of(scope), cluster)])
     return custom_resource(scope, id, kind=_SIZE, properties={**properties, **numbers}, permissions=permissions)
 
 

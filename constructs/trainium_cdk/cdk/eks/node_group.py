@@ -20,6 +20,7 @@ from trainium_cdk.cdk.eks.user_data import Driver, user_data
 from trainium_cdk.cdk.eks.view import AnyCluster, created_version, name_once, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.launch_templates import training_template
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.helpers.subnets import offering_subnet, routes_of, selected
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
@@ -127,12 +128,15 @@ class TrnNodeGroup(Checked):
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_to_nodes(self, storage, self.role)
-        groups = [view.security_group.security_group_id, *(group.security_group_id for group in security_groups)]
+        groups = [
+            once(view.security_group, "security_group_id"),
+            *(group.security_group_id for group in security_groups),
+        ]
         if storage:
-            groups.append(storage.client_security_group.security_group_id)
+            groups.append(once(storage.client_security_group, "security_group_id"))
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(efa_security_group.security_group_id)
+            groups.append(once(efa_security_group, "security_group_id"))
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(

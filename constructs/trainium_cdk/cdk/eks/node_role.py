@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jsii
-from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -13,6 +12,7 @@ from trainium_cdk.cdk.eks.access import ecr_repositories
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards, aws_policies
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.permissions import PULL_THROUGH, allow, session_manager_policy
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.storage import AnyStorage
 from trainium_cdk.cdk.storage.given import grant_to_nodes
 
@@ -52,7 +52,7 @@ class TrnNodeRole(Checked):
                 session_manager_policy(self),
             ],
         )
-        if caches := ecr_repositories(Stack.of(self).partition, dict.fromkeys(pull_through_caches)):
+        if caches := ecr_repositories(place_of(self).partition, dict.fromkeys(pull_through_caches)):
             below = allow([f"{arn}/*" for arn in caches], *PULL_THROUGH, sid="PullThrough")
             self.role.add_to_policy(below)
             acknowledge_wildcards(self.role, [below])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from aws_cdk import Annotations, CustomResource, Duration, IgnoreMode, Stack
+from aws_cdk import Annotations, CustomResource, Duration, IgnoreMode
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -19,8 +19,9 @@ from trainium_cdk.cdk.eks.scaler import leaving
 from trainium_cdk.cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.functions import function_role, log_group, name_permission
-from trainium_cdk.cdk.helpers.paths import digest
+from trainium_cdk.cdk.helpers.paths import digest, path_of
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 
 _KIND = "TrnOwnedObjects"
 _MINUTES = 4
@@ -30,11 +31,11 @@ _EVERY = Duration.hours(1)
 
 def owner_of(scope: Construct) -> str:
     """The value of the label of the objects of a construct: from the stack's name and the path below it, which stay if the stack moves."""
-    stack = Stack.of(scope)
-    while stack.nested_stack_parent:
-        stack = stack.nested_stack_parent
-    path = scope.node.path.removeprefix(stack.node.path).replace("/Default/", "/")
-    return digest(f"{stack.stack_name}{path}")
+    stack = stack_of(scope)
+    while parent := once(stack, "nested_stack_parent"):
+        stack = parent
+    path = path_of(scope).removeprefix(path_of(stack)).replace("/Default/", "/")
+    return digest(f"{once(stack, 'stack_name')}{path}")
 
 
 def owned(objects: Iterable[Manifest], owner: str) -> list[Manifest]:

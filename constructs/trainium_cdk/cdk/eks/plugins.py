@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import jsii
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -27,6 +28,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.permissions import code_stays, grant_addresses, grant_keys, job_file_statements
 from trainium_cdk.cdk.helpers.rules import refuse_tokens, unresolved
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.cdk.storage import AnyStorage
 from trainium_cdk.cdk.storage.efs import folder_of_namespace
@@ -43,6 +45,11 @@ _NAMESPACE = "${aws:PrincipalTag/kubernetes-namespace}"
 """In a policy: the namespace of the pod that EKS Pod Identity gives a role (EKS user guide, session tags of pods, 2026-11)."""
 _BUCKETS_OF_A_POLICY = 25
 """With the longest names 176 characters each; a managed policy may have 6,144, and a role ten policies (IAM quotas, 2026-11)."""
+
+
+@cache
+def _helm_time() -> Duration:
+    return Duration.minutes(HELM_MINUTES)
 
 
 @jsii.implements(iam.IGrantable)
@@ -171,8 +178,8 @@ class TrnPlugins(Checked):
         self._owner, self._objects = owner_of(self), list[Manifest]()
         self._install_all(installation, system_nodes)
         self.stays = self._remove_others(vpc_subnets)
-        partition = Stack.of(self).partition
-        own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
+        partition = place_of(self).partition
+        own, data = once(bucket, "bucket_name") if bucket else "", [each.bucket_name for each in data_buckets]
         first, *more = [data[i : i + _BUCKETS_OF_A_POLICY] for i in range(0, max(len(data), 1), _BUCKETS_OF_A_POLICY)]
         files = job_file_statements(partition, own, first, folder=_NAMESPACE if queues else "")
         statements = [*files, *([code_stays(bucket)] if bucket else [])]
@@ -183,7 +190,7 @@ class TrnPlugins(Checked):
             acknowledge_wildcards(policy, statements)
         grant_keys(self.role, bucket, *data_buckets, write=True)
         if plugins.node_problem_detector:
-            statements = detector_statements(Stack.of(self), self._view.name, recovery=plugins.node_recovery)
+            statements = detector_statements(stack_of(self), self._view.name, recovery=plugins.node_recovery)
             self._identity("Detector", [DETECTOR_NAMESPACE], DETECTOR_ACCOUNT, statements)
 
     @property
@@ -293,7 +300,7 @@ class TrnPlugins(Checked):
             create_namespace=release.create_namespace,
             values=release.values,
             wait=wait,
-            timeout=Duration.minutes(HELM_MINUTES),
+            timeout=_helm_time(),
             removal_policy=RemovalPolicy.RETAIN,
         )
         return chart
@@ -305,7 +312,7 @@ class TrnPlugins(Checked):
             self,
             f"{id}Identity",
             cluster_arn=self._view.arn,
-            account=Stack.of(self).account,
+            account=place_of(self).account,
             statements=statements,
         )
         for namespace in namespaces:

@@ -28,6 +28,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.functions import function_role, log_group, name_permission
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import place_of, stack_of
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.description.settings import Scaling
@@ -132,7 +133,7 @@ class TrnScaler(Checked):
         settings: Mapping[str, object],
         node_groups: Sequence[INodeGroup],
     ) -> iam.Role:
-        stack, log = Stack.of(self), log_group(self)
+        stack, log = stack_of(self), log_group(self)
         first, *more = [
             node_groups[i : i + _GROUPS_OF_A_POLICY] for i in range(0, len(node_groups), _GROUPS_OF_A_POLICY)
         ]
@@ -232,7 +233,8 @@ def _reading(view: ClusterView) -> list[iam.PolicyStatement]:
 def _reserving(stack: Stack, view: ClusterView, node_groups: Sequence[INodeGroup]) -> list[iam.PolicyStatement]:
     """Permissions to make capacity reservations with the cluster's tag that end automatically, of the groups' instance types and for at most
     as many instances as the largest group has, and to cancel those."""
-    prefix = f"arn:{stack.partition}:ec2:{stack.region}:{stack.account}"
+    place = place_of(stack)
+    prefix = f"arn:{place.partition}:ec2:{place.region}:{place.account}"
     reservations, tagged = f"{prefix}:capacity-reservation/*", {f"aws:RequestTag/{CLUSTER}": view.name}
     made = {"ec2:CreateAction": "CreateCapacityReservation"}
     fleets = [group.fleet for group in node_groups]
@@ -259,7 +261,8 @@ def _reserving(stack: Stack, view: ClusterView, node_groups: Sequence[INodeGroup
 
 def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[INodeGroup]) -> list[iam.PolicyStatement]:
     """Permissions to read node groups, and to change the sizes of only their Auto Scaling groups."""
-    prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
+    place = place_of(stack)
+    prefix = f"arn:{place.partition}:autoscaling:{place.region}:{place.account}:autoScalingGroup:*:autoScalingGroupName"
     scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]
     return [
         allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup"),

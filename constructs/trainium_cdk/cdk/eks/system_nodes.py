@@ -16,6 +16,7 @@ from trainium_cdk.cdk.eks.user_data import user_data
 from trainium_cdk.cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.launch_templates import launch_template
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.cdk.storage import AnyStorage
@@ -76,9 +77,9 @@ class TrnSystemNodes(Checked):
         if storage:
             grant_to_nodes(self, storage, self.role)
         data = user_data(lustre=bool(storage and storage.has_lustre))
-        groups = [view.security_group.security_group_id]
+        groups = [once(view.security_group, "security_group_id")]
         if storage:
-            groups.append(storage.client_security_group.security_group_id)
+            groups.append(once(storage.client_security_group, "security_group_id"))
         template = launch_template(
             self,
             instance_type=nodes.instance_type,
@@ -98,7 +99,7 @@ class TrnSystemNodes(Checked):
             template=template,
             cluster_name=view.reference,
             node_role=self.role.role_arn,
-            subnets=[subnet.subnet_id for subnet in chosen],
+            subnets=[once(subnet, "subnet_id") for subnet in chosen],
             ami_type=SYSTEM_AMI_TYPE,
             version=version or view.version,
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),

@@ -8,10 +8,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-import jsii
 from aws_cdk import Stack, Stage
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
@@ -19,10 +17,11 @@ from trainium_cdk.cdk.eks.user_data import ApiServer
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.groups import ClosedGroup, https_out, own_ids
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import kept_with
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, once
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks as eks_v1
+    from aws_cdk import aws_eks_v2 as eks
 
 T = TypeVar("T")
 
@@ -31,13 +30,11 @@ if TYPE_CHECKING:
     TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster | eks_v1.ICluster | eks_v1.Cluster"
 else:
 
-    class _ClusterV1:
-        """Stands for `aws_eks.ICluster` by its name, as the module takes time to import."""
+    def _named(module: str, name: str) -> type:
+        """A class of the CDK by its name, as its module takes time to import."""
+        return type(name, (), {"__module__": f"aws_cdk.{module}", "__jsii_type__": f"aws-cdk-lib.{module}.{name}"})
 
-        __jsii_type__ = "aws-cdk-lib.aws_eks.ICluster"
-
-    _ClusterV1.__module__, _ClusterV1.__qualname__ = "aws_cdk.aws_eks", "ICluster"
-    TheirCluster = eks.ICluster | eks.Cluster | _ClusterV1
+    TheirCluster = _named("aws_eks_v2", "ICluster") | _named("aws_eks_v2", "Cluster") | _named("aws_eks", "ICluster")
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ class ClusterView:
 def client_group(scope: Construct, view: ClusterView) -> ec2.ISecurityGroup:
     """A security group for a function that uses the Kubernetes API of a cluster which has no group for clients."""
     out, what = https_out("AWS, the API"), f"{scope.node.id}: HTTPS out, nothing in"
-    group = ClosedGroup(scope, "Group", vpc_id=view.vpc.vpc_id, description=what, egress=out).group
+    group = ClosedGroup(scope, "Group", vpc_id=once(view.vpc, "vpc_id"), description=what, egress=out).group
     for api in view.connections.security_groups:
         with own_ids(group, api):  # remote: the rule is in this stack if the cluster is in another
             api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
@@ -120,11 +117,10 @@ def _of_cluster(name: str) -> Any:
     return property(lambda self: getattr(self.cluster, name))
 
 
-@jsii.implements(eks.ICluster)
 class OwnCluster(Checked):
     """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl.
 
-    It is an `eks.ICluster`: constructs of the CDK take it. What it does not know itself, `cluster` does.
+    `TrnEksCluster` is an `eks.ICluster`: constructs of the CDK take it. What it does not know itself, `cluster` does.
     """
 
     view: ClusterView
@@ -253,7 +249,7 @@ def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
         ValueError: it has no kubectl provider (`aws_eks_v2`), or no provider and no role or layer for one (`aws_eks`).
     """
     if isinstance(cluster, OwnCluster):
-        return cluster.cluster, eks
+        return cluster.cluster, import_module("aws_cdk.aws_eks_v2")
     if hasattr(cluster, "kubectl_role"):  # only clusters of aws_eks have it
         # the CDK makes a function of both, without kubectl where there is no layer (aws-cdk issue 34759)
         provider = getattr(cluster, "kubectl_provider", None)  # only imported clusters have it
@@ -269,4 +265,4 @@ def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
             f"{construct.node.path}: the cluster has no kubectl provider, which is needed to install anything in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
         )
-    return cluster, eks
+    return cluster, import_module("aws_cdk.aws_eks_v2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from aws_cdk import CfnResource, ConstructSelector, RemovalPolicy, Stack
+from aws_cdk import CfnResource, ConstructSelector, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
@@ -17,6 +17,7 @@ from trainium_cdk.cdk.helpers.custom_resources import DEPLOYMENT_FUNCTION
 from trainium_cdk.cdk.helpers.encryption import USE, own_key
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import OnDestroy, removal_policy
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.helpers.types import AnyKey
 
 Setter = Callable[[CfnResource, str], None]
@@ -105,8 +106,8 @@ def _deny_grants(key: kms.Key) -> None:
 
 
 def _allow_volumes(key: kms.Key, path: str) -> None:
-    stack = Stack.of(key)
-    role = iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{path}")
+    place = place_of(key)
+    role = iam.ArnPrincipal(f"arn:{place.partition}:iam::{place.account}:role/{path}")
     for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     key.add_to_resource_policy(allow("*", *USE, sid="VolumesOfNodes", to=role))
     grant = allow("*", "kms:CreateGrant", sid="VolumesOfNodesAttached", to=role, conditions=for_volumes)
@@ -142,11 +143,11 @@ def encrypt(scope: IConstruct, key: AnyKey, *, users: Sequence[iam.IGrantable] =
         users: Readers and writers of the buckets: they may use the key, only through S3. Default: none.
     """
     _set(scope, _EVERYTHING, key, without=_log_destinations(scope))
-    stack = Stack.of(scope)
-    through_s3 = {"StringEquals": {"kms:ViaService": f"s3.{stack.region}.{stack.url_suffix}"}}
+    place, arn = place_of(scope), key.key_arn
+    through_s3 = {"StringEquals": {"kms:ViaService": f"s3.{place.region}.{place.url_suffix}"}}
     for user in users:
         user.grant_principal.add_to_principal_policy(
-            allow(key.key_arn, "kms:Decrypt", "kms:GenerateDataKey", sid="KeyOfTheBucket", conditions=through_s3)
+            allow(arn, "kms:Decrypt", "kms:GenerateDataKey", sid="KeyOfTheBucket", conditions=through_s3)
         )
 
 

@@ -14,6 +14,7 @@ from constructs import Construct
 from pydantic import BaseModel
 
 from trainium_cdk.description.settings.types import is_number_token
+from trainium_cdk.cdk.helpers.stack_wide import share
 from trainium_cdk.errors import SettingsError, similar
 from trainium_cdk.problems import Source
 from trainium_cdk.text import choices
@@ -41,8 +42,9 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
     kinds: dict[str, Any] = {}
 
     @functools.wraps(init)
-    def checked(self: object, *args: Any, **given: Any) -> None:
-        where = _path(*args[:2], **given)
+    def checked(self: Construct, *args: Any, **given: Any) -> None:
+        if args and isinstance(args[0], Construct):
+            share(args[0], self, "stack")
         try:
             signature.bind_partial(self, *args, **given)
             for name in [each for each in given if each in annotations]:
@@ -53,12 +55,14 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
         except TypeError as e:
             unknown = [name for name in given if name not in signature.parameters]
             homes = dict.fromkeys(home for name in unknown for home in _homes(name, annotations, init))
+            where = _path(*args[:2], **given)
             raise TypeError(f"{where}: {e}{'. Fix: give ' if homes else ''}{' or '.join(homes)}") from None
         except SettingsError as e:
-            raise SettingsError(e.problems, Source(where)) from None
+            raise SettingsError(e.problems, Source(_path(*args[:2], **given))) from None
         try:
             init(self, *args, **given)
         except RuntimeError as e:  # the CDK's, often without a name
+            where = _path(*args[:2], **given)
             if where in str(e):
                 raise
             raise RuntimeError(f"{where}: {e}") from e

@@ -14,7 +14,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.functions import deployment_logs, function_role
-from trainium_cdk.cdk.helpers.stack_wide import stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import share, stack_wide
 
 DEPLOYMENT_FUNCTION = "TrnDeploymentFunction"
 """Id of the function in its stack."""
@@ -65,6 +65,7 @@ class DeploymentFunction(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
+        share(scope, self, "stack")
         group = deployment_logs(self)
         self.role, _ = function_role(self, group)
         self.token = functions.Function(
@@ -93,6 +94,7 @@ class Permissions(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
+        share(scope, self, "stack")
         function = deployment_function(self)
         self.token = function.token
         self.policy = iam.ManagedPolicy(self, "Policy", roles=[function.role])
@@ -105,7 +107,7 @@ class Permissions(Construct):
             self._known.add(key)
             allowed = statements()
             self.policy.add_statements(*allowed)
-            acknowledge_wildcards(self.policy, allowed)
+            acknowledge_wildcards(self.policy, allowed, self)
         return self
 
 

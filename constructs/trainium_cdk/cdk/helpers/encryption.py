@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 
 USE = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*")
 VOLUME_USE = (
@@ -24,9 +25,9 @@ VOLUME_USE = (
 def own_key(scope: Construct, id: str, description: str, removal_policy: RemovalPolicy) -> kms.Key:
     """A key with which CloudWatch Logs encrypts log groups of this account and region."""
     key = kms.Key(scope, id, description=description, enable_key_rotation=True, removal_policy=removal_policy)
-    stack = Stack.of(key)
-    groups = f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:*"
-    service = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
+    place = place_of(scope)
+    groups = f"arn:{place.partition}:logs:{place.region}:{place.account}:log-group:*"
+    service = iam.ServicePrincipal(f"logs.{place.region}.{place.url_suffix}")
     of_groups = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
     key.add_to_resource_policy(allow("*", *USE, sid="Logs", to=service, conditions=of_groups))
     return key
@@ -40,8 +41,8 @@ def volume_statements(scope: Construct, keys: Sequence[str]) -> list[iam.PolicyS
     """
     if not keys:
         return []
-    stack = Stack.of(scope)
-    through_ec2 = {"StringEquals": {"kms:ViaService": f"ec2.{stack.region}.{stack.url_suffix}"}}
+    place = place_of(scope)
+    through_ec2 = {"StringEquals": {"kms:ViaService": f"ec2.{place.region}.{place.url_suffix}"}}
     for_volumes = {**through_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [
         allow(keys, *VOLUME_USE, sid="KeysOfVolumes", conditions=through_ec2),

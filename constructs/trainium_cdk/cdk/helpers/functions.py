@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
 from aws_cdk import ArnFormat, CfnResource, Stack
@@ -16,7 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import removal_policy
-from trainium_cdk.cdk.helpers.stack_wide import stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, place_of, stack_wide
 
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
@@ -33,7 +34,10 @@ Resource = TypeVar("Resource", bound=CfnResource)
 
 def l1(construct: IConstruct, kind: type[Resource]) -> Resource:
     """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties), of that type."""
-    resource = construct.node.default_child
+    kept = kept_with(construct, "resource")
+    if "l1" not in kept:
+        kept["l1"] = construct.node.default_child
+    resource = kept["l1"]
     assert isinstance(resource, kind)  # noqa: S101  what the CDK's construct is made of
     return resource
 
@@ -52,7 +56,7 @@ def log_group(scope: Construct) -> logs.LogGroup:
 def deployment_logs(scope: Construct) -> logs.LogGroup:
     """The one log group of all functions that serve a stack's custom resources. Each log stream has its function's name."""
     of = stack_wide(scope, _LOGS, Construct, Construct)
-    group = of.node.try_find_child("Logs")
+    group = once(of, "node").try_find_child("Logs")
     return group if isinstance(group, logs.LogGroup) else log_group(of)
 
 
@@ -72,14 +76,19 @@ def function_role(
     """
     write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
     policy = iam.ManagedPolicy(scope, "Policy", statements=[write, *statements])
-    acknowledge_wildcards(policy, statements)
+    acknowledge_wildcards(policy, statements, scope)
     role = iam.Role(
         scope,
         "Role",
-        assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        assumed_by=_lambda(),
         managed_policies=[policy, *([interfaces_policy(scope)] if in_vpc else [])],
     )
     return role, policy
+
+
+@cache
+def _lambda() -> iam.ServicePrincipal:
+    return iam.ServicePrincipal("lambda.amazonaws.com")
 
 
 def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
@@ -97,7 +106,9 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
         service="lambda", resource="function", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
     # of any account: subnets may be another's, shared with this one
-    allowed = allow("*", *_INTERFACE_ACTIONS, conditions={"StringEquals": {"aws:RequestedRegion": stack.region}})
+    allowed = allow(
+        "*", *_INTERFACE_ACTIONS, conditions={"StringEquals": {"aws:RequestedRegion": place_of(stack).region}}
+    )
     policy = iam.ManagedPolicy(
         stack,
         id,
@@ -112,5 +123,5 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
             ),
         ],
     )
-    acknowledge_wildcards(policy, [allowed])
+    acknowledge_wildcards(policy, [allowed], stack)
     return policy

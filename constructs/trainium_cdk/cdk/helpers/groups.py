@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 
-from aws_cdk import CfnResource
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
+from trainium_cdk.cdk.helpers.stack_wide import once, share
 
 Egress = ec2.CfnSecurityGroup.EgressProperty
 NO_EGRESS = Egress(
@@ -58,6 +58,7 @@ class ClosedGroup(Construct):
             self, "Group", self.resource.attr_group_id, allow_all_outbound=False
         )
         """The group, for any construct of the CDK: rules added to it are resources below this construct."""
+        share(scope, self.group, "stack")
 
 
 def allow_among(group: ec2.ISecurityGroup, port: ec2.Port, description: str) -> None:
@@ -68,35 +69,39 @@ def allow_among(group: ec2.ISecurityGroup, port: ec2.Port, description: str) -> 
 
 def allow_from(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
     """Let the other connect to one's own. The rules are in one's own stack."""
-    _allow("allow_from", own, other, port, description)
+    _allow(["allow_from"], own, other, port, description)
 
 
-def allow_to(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
-    """Let one's own connect to the other. The rules are in one's own stack."""
-    _allow("allow_to", own, other, port, description)
+def allow_both(
+    own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str, *, out_first: bool = False
+) -> None:
+    """Let both connect to each other. The rules are in one's own stack."""
+    ways = ["allow_from", "allow_to"]
+    _allow(ways[::-1] if out_first else ways, own, other, port, description)
 
 
-def _allow(method: str, own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+def _allow(
+    methods: Sequence[str], own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str
+) -> None:
     ours, theirs = own.connections, other.connections
-    for group, peer in product(ours.security_groups, theirs.security_groups):
-        with own_ids(group, peer):
-            getattr(group.connections, method)(peer, port, description)
-    getattr(ours, method)(other, port, description)  # addresses, and groups that are added later
+    pairs = list(product(ours.security_groups, theirs.security_groups))
+    for method in methods:
+        for group, peer in pairs:
+            with own_ids(group, peer):
+                getattr(once(group, "connections"), method)(peer, port, description)
+        getattr(ours, method)(other, port, description)  # addresses, and groups that are added later
 
 
 @contextmanager
 def own_ids(group: ec2.ISecurityGroup, peer: ec2.ISecurityGroup) -> Iterator[None]:
     """Give the rules that are made meanwhile logical ids of ours. The CDK's have the whole path of the other group: a stack that moves
     below a stage would create its rules again, which EC2 refuses."""
-    known = {*_rules(group), *_rules(peer)}
+    pairs = [(group, peer)] if group is peer else [(group, peer), (peer, group)]
+    nodes = [once(scope, "node") for scope, _ in pairs]
+    before = [len(node.children) for node in nodes]
     yield
-    for scope, other in ((group, peer), (peer, group)):
-        for path, rule in _rules(scope).items():
-            if path not in known:
-                known.add(path)
-                name_by(rule, below_stack(scope), rule.node.id.replace(other.unique_id, below_stack(other)))
-
-
-def _rules(group: ec2.ISecurityGroup) -> dict[str, CfnResource]:
-    kinds = (ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress)
-    return {child.node.path: child for child in group.node.children if isinstance(child, kinds)}
+    for node, count, (scope, other) in zip(nodes, before, pairs, strict=True):
+        for rule in node.children[count:]:  # the order is that of their creation
+            if isinstance(rule, ec2.CfnSecurityGroupIngress | ec2.CfnSecurityGroupEgress):
+                id = rule.node.id.replace(once(other, "unique_id"), below_stack(other))
+                name_by(rule, below_stack(scope), id)

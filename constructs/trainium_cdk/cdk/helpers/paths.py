@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import hashlib
 
-from aws_cdk import CfnResource, Stack
+from aws_cdk import CfnResource
 from constructs import IConstruct
+
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, stack_of
 
 _LONGEST = 200
 """Characters of the readable part; CloudFormation allows 255 in all."""
 
 
+def path_of(construct: IConstruct) -> str:
+    """The path of a construct, asked for once."""
+    kept = kept_with(construct, "path")
+    if "path" not in kept:
+        kept["path"] = once(construct, "node").path
+    path: str = kept["path"]
+    return path
+
+
 def below_stack(construct: IConstruct) -> str:
     """The path of a construct below its stack; as in logical ids, without what is called "Default"."""
-    path = construct.node.path.removeprefix(Stack.of(construct).node.path)
+    path = path_of(construct).removeprefix(path_of(stack_of(construct)))
     return "/".join(part for part in path.split("/") if part not in ("", "Default"))
 
 

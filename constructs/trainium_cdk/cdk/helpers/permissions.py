@@ -11,7 +11,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
-from trainium_cdk.cdk.helpers.stack_wide import stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_wide
 from trainium_cdk.description.outputs.contract import CODE, JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
@@ -49,7 +49,7 @@ def service_of_account(scope: Construct, service: str) -> iam.ServicePrincipal:
     Args:
         service: its principal, for example `codebuild.amazonaws.com`.
     """
-    return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}})
+    return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": place_of(scope).account}})
 
 
 def job_file_statements(
@@ -68,8 +68,7 @@ def job_file_statements(
     found: list[iam.PolicyStatement] = []
     if bucket:
         own = f"arn:{partition}:s3:::{bucket}"
-        below = {"StringLike": {"s3:prefix": [f"{files}*"]}}
-        found.append(allow(own, "s3:ListBucket", sid="ListJobFiles", conditions=below))
+        found.append(allow(own, "s3:ListBucket", sid="ListJobFiles", conditions=_below(files)))
         found.append(allow(f"{own}/{files}*", *_OBJECTS, sid="JobFiles"))
         if folder:  # workdirs are there by the digests of what is in them, and not listed
             found.append(allow(f"{own}/{CODE}/*", "s3:GetObject", sid="Code"))
@@ -80,6 +79,10 @@ def job_file_statements(
         keys = f"arn:{partition}:kms:*:*:key/*"
         found.append(allow(keys, *_USE, sid="KeysOfData", conditions={"StringLike": {"kms:ViaService": "s3.*"}}))
     return found
+
+
+def _below(files: str) -> Mapping[str, Any]:
+    return {"StringLike": {"s3:prefix": [f"{files}*"]}}
 
 
 def address_statements(partition: str, addresses: Sequence[str]) -> list[iam.PolicyStatement]:
@@ -111,10 +114,15 @@ def address_statements(partition: str, addresses: Sequence[str]) -> list[iam.Pol
 
 def grant_addresses(jobs: iam.Role, addresses: Sequence[str]) -> None:
     """Let the role of jobs read and write below addresses in S3, as in `address_statements`."""
-    statements = address_statements(Stack.of(jobs).partition, addresses)
+    statements = address_statements(place_of(jobs).partition, addresses)
     for statement in statements:
         jobs.add_to_policy(statement)
     acknowledge_wildcards(jobs, statements)
+
+
+def objects_arn(bucket: s3.IBucket, keys: str) -> str:
+    """The ARN of objects, as of the CDK's `arn_for_objects`, which is a request for each."""
+    return f"{once(bucket, 'bucket_arn')}/{keys}"
 
 
 def code_stays(bucket: s3.IBucket) -> iam.PolicyStatement:
@@ -124,7 +132,7 @@ def code_stays(bucket: s3.IBucket) -> iam.PolicyStatement:
         sid="CodeStays",
         effect=iam.Effect.DENY,
         actions=["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"],
-        resources=[bucket.arn_for_objects(f"{CODE}/*")],
+        resources=[objects_arn(bucket, f"{CODE}/*")],
     )
 
 
@@ -136,14 +144,14 @@ def secret_key_statements(scope: Construct, secrets: Sequence[str]) -> list[iam.
     """
     if not secrets:
         return []
-    stack = Stack.of(scope)
+    place = place_of(scope)
     conditions = {
         "StringEquals": {
-            "kms:ViaService": f"secretsmanager.{stack.region}.{stack.url_suffix}",
+            "kms:ViaService": f"secretsmanager.{place.region}.{place.url_suffix}",
             "kms:EncryptionContext:SecretARN": list(dict.fromkeys(secrets)),
         }
     }
-    keys = f"arn:{stack.partition}:kms:{stack.region}:*:key/*"
+    keys = f"arn:{place.partition}:kms:{place.region}:*:key/*"
     return [allow(keys, "kms:Decrypt", sid="KeysOfSecrets", conditions=conditions)]
 
 
@@ -153,31 +161,29 @@ def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool
     Args:
         write: also to write objects.
     """
-    keys = [key for bucket in buckets if bucket and (key := bucket.encryption_key)]
+    keys = [key for bucket in buckets if bucket and (key := once(bucket, "encryption_key"))]
     return [key.grant_encrypt_decrypt(grantee) if write else key.grant_decrypt(grantee) for key in keys]
 
 
-def grant_cluster_files(
-    bucket: s3.IBucket, partition: str, entry: iam.IGrantable, jobs: iam.IGrantable
-) -> list[iam.Grant]:
+def grant_cluster_files(bucket: s3.IBucket, partition: str, entry: iam.IGrantable, jobs: iam.Role) -> list[iam.Grant]:
     """Let jobs on a Slurm cluster read and write their files in the stack's bucket, and the node where `trn` runs commands read what it
     sends, and store what it returns. With the bucket's key.
 
     Args:
         entry: the identity of that node.
     """
-    allowed = [
-        (entry, allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")),
-        (entry, allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")),
-        *((jobs, s) for s in job_file_statements(partition, bucket.bucket_name)),
+    own = f"arn:{partition}:s3:::{once(bucket, 'bucket_name')}"
+    allowed: list[tuple[iam.IGrantable, str, Sequence[str], Mapping[str, Any] | None]] = [
+        (entry, objects_arn(bucket, f"{PAYLOADS}*"), ("s3:GetObject", "s3:GetObjectVersion"), None),
+        (entry, objects_arn(bucket, f"{RESPONSES}*"), ("s3:PutObject",), None),
+        (jobs, own, ("s3:ListBucket",), _below(JOB_FILES)),
+        (jobs, f"{own}/{JOB_FILES}*", _OBJECTS, None),
     ]
-    jobs.grant_principal.add_to_principal_policy(code_stays(bucket))
+    jobs.add_to_policy(code_stays(bucket))
     return [
         *(
-            iam.Grant.add_to_principal(
-                grantee=to, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
-            )
-            for to, s in allowed
+            iam.Grant.add_to_principal(grantee=to, actions=list(actions), resource_arns=[on], conditions=conditions)
+            for to, on, actions, conditions in allowed
         ),
         *grant_keys(entry, bucket, write=True),
         *grant_keys(jobs, bucket, write=True),
@@ -204,7 +210,7 @@ def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
         "ssmmessages:OpenControlChannel",
         "ssmmessages:OpenDataChannel",
         sid="ManagedInstance",
-        conditions={"StringEquals": {"aws:RequestedRegion": Stack.of(scope).region}},
+        conditions={"StringEquals": {"aws:RequestedRegion": place_of(scope).region}},
     )
     return [statement]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import Stack
 from constructs import Construct, IValidation
 
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.settings.reserved import group_region
 from trainium_cdk.description.settings.section import NodeSettings
@@ -71,7 +71,7 @@ def likely_regions(catalog: Catalog, nodes: Iterable[NodeSettings]) -> list[str]
 
 def region_of(construct: Construct, otherwise: Sequence[str]) -> str:
     """The region of the construct's stack; for an agnostic stack, the first of `otherwise`."""
-    region = Stack.of(construct).region
+    region = place_of(construct).region
     return next(iter(otherwise), "us-east-1") if unresolved(region) else region
 
 

@@ -10,34 +10,39 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.functions import interfaces_policy, l1
 from trainium_cdk.cdk.helpers.groups import ClosedGroup, https_out
+from trainium_cdk.cdk.helpers.paths import path_of
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
+from trainium_cdk.cdk.helpers.subnets import routes_of
 
 
-def functions_of(stack: Stack) -> list[tuple[functions.CfnFunction, iam.IRole]]:
+def functions_of(stack: Stack) -> list[tuple[functions.Function, iam.IRole]]:
     """Every function of a stack that has a role of the CDK's, without nested stacks'."""
-    at = stack.node.path
+    at = path_of(stack)
     return [
-        (l1(node, functions.CfnFunction), node.role)
-        for node in stack.node.find_all()
-        if isinstance(node, functions.Function) and node.role is not None and Stack.of(node).node.path == at
+        (node, role)
+        for node in once(stack, "node").find_all()
+        if isinstance(node, functions.Function) and (role := node.role) and path_of(stack_of(node)) == at
     ]
 
 
 def place_functions(scope: Construct, vpc: ec2.IVpc) -> None:
     """Place each function of the stack that is in no VPC yet in the private subnets of `vpc`."""
-    outside = [(function, role) for function, role in functions_of(Stack.of(scope)) if not function.vpc_config]
+    found = functions_of(stack_of(scope))
+    outside = [(l1(each, functions.CfnFunction), role) for each, role in found if not each.is_bound_to_vpc]
     group = ClosedGroup(
         scope,
         "Group",
-        vpc_id=vpc.vpc_id,
+        vpc_id=once(vpc, "vpc_id"),
         description="Functions of the deployment: HTTPS to AWS",
         egress=https_out("AWS"),
     )
+    subnets = once(vpc, "private_subnets")
     inside = functions.CfnFunction.VpcConfigProperty(
-        subnet_ids=[s.subnet_id for s in vpc.private_subnets],
-        security_group_ids=[group.group.security_group_id],
+        subnet_ids=[once(subnet, "subnet_id") for subnet in subnets],
+        security_group_ids=[once(group.group, "security_group_id")],
     )
     interfaces = interfaces_policy(scope)
     for function, role in outside:
         role.add_managed_policy(interfaces)
         function.vpc_config = inside
-        function.node.add_dependency(*(s.internet_connectivity_established for s in vpc.private_subnets))
+        function.node.add_dependency(*routes_of(subnets))

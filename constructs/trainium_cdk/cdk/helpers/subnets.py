@@ -11,6 +11,7 @@ from constructs import Construct, IConstruct, IDependable
 
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.description.settings.slurm import SlurmQueue
 from trainium_cdk.description.settings.types import LIST_TOKEN
 
@@ -72,7 +73,7 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, nodes: boo
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
     """Return the constructs that must exist before resources in the subnets reach the internet or AWS's endpoints."""
-    return [subnet.internet_connectivity_established for subnet in subnets]
+    return [once(subnet, "internet_connectivity_established") for subnet in subnets]
 
 
 def keep(construct: IConstruct) -> None:
@@ -89,14 +90,15 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
     accounts, so a template cannot determine which of them offers a type. The choice is kept in later deployments.
     """
     if len(subnets) == 1:
-        return subnets[0].subnet_id
+        subnet_id: str = once(subnets[0], "subnet_id")
+        return subnet_id
     chosen = custom_resource(
         scope,
         id,
         kind=_KIND,
         properties={
             "InstanceTypes": list(dict.fromkeys(instance_types)),
-            "SubnetIds": [subnet.subnet_id for subnet in subnets],
+            "SubnetIds": [once(subnet, "subnet_id") for subnet in subnets],
         },
         permissions=permissions_of(scope, _KIND).add(_KIND, _describe),
     )
@@ -130,11 +132,11 @@ def queue_subnets(
     for queue in queues:
         types = [resource.instance_type for resource in queue.compute_resources]
         found[queue.name] = (
-            given[queue.name].subnet_id
+            once(given[queue.name], "subnet_id")
             if queue.name in given
             else offering_subnet(scope, f"Subnet{queue.name}", subnets=subnets, instance_types=types)
         )
-    return found | ({cpu: given.get(cpu, subnets[0]).subnet_id} if cpu else {})
+    return found | ({cpu: once(given.get(cpu, subnets[0]), "subnet_id")} if cpu else {})
 
 
 def _describe() -> list[iam.PolicyStatement]:

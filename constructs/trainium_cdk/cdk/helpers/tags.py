@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import IResolvable, IStableAnyProducer, ITaggable, Lazy, Stack, TagManager, TagType
+from aws_cdk import IResolvable, IStableAnyProducer, ITaggable, Lazy, TagManager, TagType
 from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.described import tag_problems
+from trainium_cdk.cdk.helpers.stack_wide import once, share, stack_of
 
 
 @jsii.implements(ITaggable, IValidation)
@@ -33,6 +34,7 @@ class InheritedTags(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, "Tags")
+        share(scope, self, "stack")
         self._fixed = fixed or {}
         self._first = {**(default or {}), **_stacks(self)}
         self._manager = TagManager(TagType.MAP, kind, self._first)
@@ -73,10 +75,10 @@ class InheritedTags(Construct):
 
 def _stacks(scope: Construct) -> dict[str, str]:
     """Tags that were given to the stack: CloudFormation gives them to resources, but not to what these start."""
-    stack = Stack.of(scope)
-    while stack.nested_stack_parent:
-        stack = stack.nested_stack_parent
-    return dict(stack.tags.tag_values())
+    stack = stack_of(scope)
+    while parent := once(stack, "nested_stack_parent"):
+        stack = parent
+    return dict(once(stack, "tags").tag_values())
 
 
 @jsii.implements(IStableAnyProducer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import Aws, Fn, Stack
+from aws_cdk import Aws, Fn
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -13,6 +13,7 @@ from constructs import Construct
 from trainium_cdk.cdk.helpers.groups import ClosedGroup
 from trainium_cdk.cdk.helpers.names import camel
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of
 from trainium_cdk.description.catalog.constants import AWS_BUCKETS, CLOUDFORMATION_BUCKETS, GATEWAY_ENDPOINTS
 
 WITHOUT_POLICY = frozenset({"route53"})
@@ -39,9 +40,11 @@ def add_endpoints(
 
     def endpoint(service: str, kind: str, name: str, **properties: Any) -> ec2.CfnVPCEndpoint:
         id = f"Endpoint{camel(service)}"
-        return ec2.CfnVPCEndpoint(scope, id, vpc_id=vpc.vpc_id, vpc_endpoint_type=kind, service_name=name, **properties)
+        return ec2.CfnVPCEndpoint(
+            scope, id, vpc_id=once(vpc, "vpc_id"), vpc_endpoint_type=kind, service_name=name, **properties
+        )
 
-    region, tables = Stack.of(scope).region, list(route_tables)
+    region, tables = place_of(scope).region, list(route_tables)
     services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAY_ENDPOINTS)])
     endpoints = [
         endpoint(

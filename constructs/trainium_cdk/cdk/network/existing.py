@@ -10,6 +10,7 @@ from aws_cdk import Aspects, IAspect, IStableStringProducer, Lazy, RemoveTag, Ta
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IConstruct
 
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.network.subnets import Subnets
 from trainium_cdk.description.settings import ExistingSubnet, ExistingVpc
 
@@ -79,30 +80,24 @@ def import_subnets(
     vpc = ec2.Vpc.from_vpc_attributes(
         scope,
         "Vpc",
-        vpc_id=resource.ref,
+        vpc_id=once(resource, "ref"),
         vpc_cidr_block=cidr,
         # the zones' names, which CloudFormation knows when it has created the subnets
         availability_zones=[subnet.attr_availability_zone for subnet in private.values()],
-        private_subnet_ids=[subnet.ref for subnet in private.values()],
+        private_subnet_ids=[once(subnet, "ref") for subnet in private.values()],
         private_subnet_route_table_ids=[subnets.route_table_ids[zone] for zone in private],
-        public_subnet_ids=[subnet.ref for subnet in public.values()],
+        public_subnet_ids=[once(subnet, "ref") for subnet in public.values()],
         public_subnet_route_table_ids=[subnets.route_table_ids["public"] for _ in public],
     )
     vpc.node.default_child = resource
     resources: list[tuple[IConstruct, ec2.CfnVPC | ec2.CfnSubnet]] = [(vpc, resource)]
-    for created, imported in (
-        (private, vpc.private_subnets),
-        (public, vpc.public_subnets),
-    ):
+    imports = once(vpc, "private_subnets"), once(vpc, "public_subnets")
+    for created, imported in zip((private, public), imports, strict=True):
         for subnet, construct in zip(created.values(), imported, strict=True):
-            construct.node.default_child = subnet  # so that it can be retained
+            once(construct, "node").default_child = subnet  # so that it can be retained
             resources.append((construct, subnet))
     Aspects.of(vpc).add(_ForwardTags(resources))
-    return (
-        vpc,
-        dict(zip(private, vpc.private_subnets, strict=True)),
-        dict(zip(public, vpc.public_subnets, strict=True)),
-    )
+    return vpc, dict(zip(private, imports[0], strict=True)), dict(zip(public, imports[1], strict=True))
 
 
 def by_zone(named: Sequence[ExistingSubnet], imported: Sequence[ec2.ISubnet]) -> Zoned:

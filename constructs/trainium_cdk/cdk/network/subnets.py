@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import Fn, Stack, Tags, Token
+from aws_cdk import CfnResource, Fn, Stack, Tags, Token
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, DependencyGroup
 
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.settings import ZoneSubnets
 
@@ -75,27 +76,27 @@ class Subnets(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._vpc_id, self._name = vpc_id, name
-        self.internet_ready = DependencyGroup()
+        self._ready: list[CfnResource] = []
         self.public: dict[str, ec2.CfnSubnet] = {}
         self.private: dict[str, ec2.CfnSubnet] = {}
 
         internet = ec2.CfnInternetGateway(self, "Internet")
         Tags.of(internet).add("Name", name)
         attached = ec2.CfnVPCGatewayAttachment(
-            self, "InternetAttached", vpc_id=vpc_id, internet_gateway_id=internet.ref
+            self, "InternetAttached", vpc_id=vpc_id, internet_gateway_id=once(internet, "ref")
         )
         table = self._table("Public", "public")
-        self.route_table_ids = {"public": table.ref}
+        self.route_table_ids: dict[str, str] = {"public": once(table, "ref")}
         """Route tables: `public`, and the private one of each zone by its key."""
         out = ec2.CfnRoute(
             self,
             "PublicOut",
-            route_table_id=table.ref,
+            route_table_id=once(table, "ref"),
             destination_cidr_block=EVERYWHERE,
-            gateway_id=internet.ref,
+            gateway_id=once(internet, "ref"),
         )
         out.add_resource_dependency(attached)
-        self.internet_ready.add(attached, out)
+        self._ready += [attached, out]
 
         gateway: ec2.CfnNatGateway | None = None
         for i, (zone, plan) in enumerate(zip(zones, planned, strict=True)):
@@ -103,18 +104,19 @@ class Subnets(Construct):
             self.public[zone.key] = self._subnet(f"Public{key}", "public", zone, str(plan.public), table)
             own = self._table(f"Private{key}", f"private-{zone.key}")
             self.private[zone.key] = self._subnet(f"Private{key}", "private", zone, str(plan.private), own)
-            self.route_table_ids[zone.key] = own.ref
+            self.route_table_ids[zone.key] = once(own, "ref")
             if i < nat_gateways:
                 gateway = self._nat(zone, after=out)
             if gateway:
                 route = ec2.CfnRoute(
                     self,
                     f"Private{key}Out",
-                    route_table_id=own.ref,
+                    route_table_id=once(own, "ref"),
                     destination_cidr_block=EVERYWHERE,
-                    nat_gateway_id=gateway.ref,
+                    nat_gateway_id=once(gateway, "ref"),
                 )
-                self.internet_ready.add(gateway, route)
+                self._ready += [gateway, route]
+        self.internet_ready = DependencyGroup(*self._ready)
 
     def _table(self, id: str, name: str) -> ec2.CfnRouteTable:
         table = ec2.CfnRouteTable(self, f"{id}Routes", vpc_id=self._vpc_id)
@@ -132,8 +134,9 @@ class Subnets(Construct):
             map_public_ip_on_launch=False,
         )
         Tags.of(subnet).add("Name", f"{self._name}-{kind}-{zone.key}")
-        routed = ec2.CfnSubnetRouteTableAssociation(self, f"{id}Routed", subnet_id=subnet.ref, route_table_id=table.ref)
-        self.internet_ready.add(routed)
+        ids = {"subnet_id": once(subnet, "ref"), "route_table_id": once(table, "ref")}
+        routed = ec2.CfnSubnetRouteTableAssociation(self, f"{id}Routed", **ids)
+        self._ready.append(routed)
         return subnet
 
     def _nat(self, zone: Zone, after: ec2.CfnRoute) -> ec2.CfnNatGateway:
@@ -144,7 +147,7 @@ class Subnets(Construct):
         gateway = ec2.CfnNatGateway(
             self,
             f"Nat{key}",
-            subnet_id=self.public[zone.key].ref,
+            subnet_id=once(self.public[zone.key], "ref"),
             allocation_id=address.attr_allocation_id,
         )
         gateway.add_resource_dependency(after)

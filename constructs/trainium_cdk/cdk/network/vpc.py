@@ -13,6 +13,7 @@ from constructs import Construct, DependencyGroup
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.permissions import service_of_account
 from trainium_cdk.cdk.helpers.rules import refuse_tokens
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.network.endpoints import add_endpoints
 from trainium_cdk.cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
 from trainium_cdk.cdk.network.peering import TrnPeering
@@ -110,7 +111,7 @@ class TrnNetwork(Checked):
         subnets = Subnets(
             self,
             "Subnets",
-            vpc_id=resource.ref,
+            vpc_id=once(resource, "ref"),
             zones=zones,
             planned=planned,
             nat_gateways={"none": 0, "one": 1, "per-zone": len(zones)}[settings.nat],
@@ -130,7 +131,7 @@ class TrnNetwork(Checked):
         )
         self.internet_ready = ready = DependencyGroup(subnets.internet_ready, *endpoints)
         for subnet in (*self.private_subnets, *self.public_subnets):
-            established = subnet.internet_connectivity_established
+            established = once(subnet, "internet_connectivity_established")
             assert isinstance(established, DependencyGroup)  # noqa: S101  what the CDK's imported subnets have
             established.add(ready)
 
@@ -191,7 +192,7 @@ def _record_traffic(
     log = ec2.CfnFlowLog(
         scope,
         "FlowLog",
-        resource_id=vpc.vpc_id,
+        resource_id=once(vpc, "vpc_id"),
         resource_type="VPC",
         traffic_type="ALL",
         log_group_name=group.log_group_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cw
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -16,6 +16,7 @@ from constructs import Construct
 from trainium_cdk.cdk.eks.groups import INodeGroup
 from trainium_cdk.cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.observability.dashboard import rows
 from trainium_cdk.cdk.observability.metrics import FIVE, Metrics
 from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
@@ -78,7 +79,7 @@ class TrnObservability(Checked):
         if isinstance(cluster, TrnPcluster | TrnPcsCluster):
             seen = _slurm(cluster)
         elif node_groups:
-            seen = _eks(cluster, node_groups, container_insights, catalog or Catalog.load(), Stack.of(self).region)
+            seen = _eks(cluster, node_groups, container_insights, catalog or Catalog.load(), place_of(self).region)
         else:
             raise ValueError(
                 f"{self.node.path}: node_groups is empty: there is nothing to watch. Fix: give the node groups"
@@ -112,7 +113,7 @@ class TrnObservability(Checked):
             self,
             "Dashboard",
             # an account has one dashboard of a name, and not one in each region
-            dashboard_name=f"Trainium-{cluster_name}-{Stack.of(self).region}",
+            dashboard_name=f"Trainium-{cluster_name}-{place_of(self).region}",
             default_interval=Duration.hours(6),
             widgets=widgets,
         )

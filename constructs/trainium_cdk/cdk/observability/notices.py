@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import Duration, IgnoreMode, Stack
+from aws_cdk import Duration, IgnoreMode
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_logs_destinations as destinations
@@ -15,6 +15,7 @@ from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.functions import function_role
 from trainium_cdk.cdk.helpers.functions import log_group as own_log_group
 from trainium_cdk.cdk.helpers.permissions import allow
+from trainium_cdk.cdk.helpers.stack_wide import place_of, stack_of
 
 
 class TrnJobNotices(Checked):
@@ -34,10 +35,10 @@ class TrnJobNotices(Checked):
 
     def __init__(self, scope: Construct, id: str, *, log_group: logs.ILogGroup, topic: sns.ITopic) -> None:
         super().__init__(scope, id)
-        stack = Stack.of(self)
+        stack, place = stack_of(self), place_of(self)
         through_sns = {
             "StringEquals": {
-                "kms:ViaService": f"sns.{stack.region}.{stack.url_suffix}",
+                "kms:ViaService": f"sns.{place.region}.{place.url_suffix}",
                 "kms:EncryptionContext:aws:sns:topicArn": topic.topic_arn,
             }
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import jsii
-from aws_cdk import CustomResource, RemovalPolicy, Stack
+from aws_cdk import CustomResource, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -30,6 +30,7 @@ from trainium_cdk.cdk.helpers.permissions import (
     session_manager_statements,
 )
 from trainium_cdk.cdk.helpers.retention import days_of
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
 from trainium_cdk.cdk.helpers.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.tags import InheritedTags
@@ -37,7 +38,7 @@ from trainium_cdk.cdk.pcluster.provider import TrnClusterName, TrnPclusterProvid
 from trainium_cdk.cdk.pcluster.rules import RULES, TagsFit, default_name, stacks_name_is_free
 from trainium_cdk.cdk.pcluster.ssh import key_pair, ssh_access
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
-from trainium_cdk.cdk.storage.connections import PORTS, ServerConnections, Servers
+from trainium_cdk.cdk.storage.connections import ServerConnections, Servers, ports_of
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.pcluster import unknown_system
@@ -143,7 +144,7 @@ class TrnPcluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        stack = Stack.of(self).stack_name
+        stack = once(stack_of(self), "stack_name")
         environment = describe_slurm(
             self,
             "pcluster",
@@ -171,8 +172,8 @@ class TrnPcluster(Checked):
             raise ValueError(f"{self.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
         head = head_node_subnet or of_head[0]
         subnets = ClusterSubnets(
-            head=head.subnet_id,
-            login=(login_subnet or head).subnet_id,
+            head=once(head, "subnet_id"),
+            login=once(login_subnet or head, "subnet_id"),
             queues=queue_subnets_of(self, private, p.queues, given, p.cpu_queue.name if p.cpu_queue else None),
             ready=routes_of([head, *private, *given.values()]),
         )
@@ -221,7 +222,7 @@ class TrnPcluster(Checked):
         self.key_pair_id = pair.attr_key_pair_id if pair else None
         ssh = ssh_access(self, environment, vpc, ssh_from)
         ids = ClusterIds(
-            region=Stack.of(self).region,
+            region=place_of(self).region,
             head_subnet=subnets.head,
             login_subnet=subnets.login if p.login_nodes else None,
             queue_subnets=subnets.queues,
@@ -232,7 +233,7 @@ class TrnPcluster(Checked):
             policies=(self.node_policy.managed_policy_arn,),
             head_policies=(self.head_policy.managed_policy_arn,),
             login_policies=(login.managed_policy_arn,) if login else (),
-            security_groups=(storage.client_security_group.security_group_id,),
+            security_groups=(once(storage.client_security_group, "security_group_id"),),
             head_security_groups=(clients,) if clients else (),
             efs_id=file_systems.get("efs"),
             fsx_id=file_systems.get("fsx"),
@@ -271,8 +272,8 @@ class TrnPcluster(Checked):
     def wait_for(self, *others: IDependable) -> None:
         """Create the cluster after these, and delete it before them. Its name is also claimed after them, so that nothing slow
         happens between the claim and the cluster."""
-        self._name.resource.node.add_dependency(*others)
-        self.resource.node.add_dependency(*others)
+        for each in (self._name.resource, self.resource):
+            once(each, "node").add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
         """Let jobs read and write their files in the stack's bucket, and the head node read what `trn` sends to it, and store what it
@@ -280,7 +281,7 @@ class TrnPcluster(Checked):
 
         ParallelCluster's own S3Access with write access allows every action.
         """
-        grants = grant_cluster_files(bucket, Stack.of(self).partition, self.head_policy, self.job_role)
+        grants = grant_cluster_files(bucket, place_of(self).partition, self.head_policy, self.job_role)
         return reduce(iam.Grant.combine, grants)
 
     def grant_addresses(self, *addresses: str) -> None:
@@ -296,7 +297,7 @@ class TrnPcluster(Checked):
         allowed = set[tuple[str, str]]()
         for volume in self.environment.pcluster.shared_storage:
             id = volume.security_group
-            ports = {(id, port.to_string()): port for port in PORTS[volume.type]} if id else {}
+            ports = {(id, port.to_string()): port for port in ports_of(volume.type)} if id else {}
             if id and (new := {rule: port for rule, port in ports.items() if rule not in allowed}):
                 allowed |= new.keys()
                 scope = Construct(self, f"Volume-{volume.name}")
@@ -321,11 +322,11 @@ class TrnPcluster(Checked):
 
     def _job_role(self, environment: Environment) -> iam.Role:
         """ParallelCluster makes the roles of the nodes later, below a path of the cluster's."""
-        stack = Stack.of(self)
-        nodes = f"arn:{stack.partition}:iam::{stack.account}:role/*/{environment.cluster_name}/*"
+        place = place_of(self)
+        nodes = f"arn:{place.partition}:iam::{place.account}:role/*/{environment.cluster_name}/*"
         only = {"ArnLike": {"aws:PrincipalArn": nodes}}
         role = job_role(
-            self, iam.AccountPrincipal(stack.account).with_conditions(only), environment.pcluster.node_policies
+            self, iam.AccountPrincipal(place.account).with_conditions(only), environment.pcluster.node_policies
         )
         role.grant_assume_role(self.node_policy.grant_principal)
         return role
@@ -333,5 +334,5 @@ class TrnPcluster(Checked):
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do in addition to ParallelCluster's own permissions"
         policy = iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
-        acknowledge_wildcards(policy, statements)
+        acknowledge_wildcards(policy, statements, self)
         return policy

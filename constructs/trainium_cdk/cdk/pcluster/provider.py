@@ -12,6 +12,7 @@ from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.rules import unresolved
+from trainium_cdk.cdk.helpers.stack_wide import place_of, share, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.catalog import Catalog
 
@@ -51,14 +52,14 @@ class TrnPclusterProvider(Checked):
         policies: Sequence[iam.IManagedPolicy] = (),
     ) -> None:
         super().__init__(scope, id)
-        stack, facts = Stack.of(self), Catalog.load().parallelcluster
-        if not unresolved(stack.region) and stack.region not in facts.regions:
+        place, facts = place_of(self), Catalog.load().parallelcluster
+        if not unresolved(place.region) and place.region not in facts.regions:
             raise ValueError(
-                f"{self.node.path}: ParallelCluster {facts.default} does not list the region {stack.region}, so that the bucket of its template there "
+                f"{self.node.path}: ParallelCluster {facts.default} does not list the region {place.region}, so that the bucket of its template there "
                 "could be anybody's. Deploy to a region that it lists"
             )
         url = facts.provider_template.format(
-            region=stack.region, suffix=stack.url_suffix, version=version or facts.default
+            region=place.region, suffix=place.url_suffix, version=version or facts.default
         )
         parameters = {
             "CustomLambdaRole": role.role_arn if role else "",
@@ -83,6 +84,7 @@ class TrnClusterName(Construct):
         self, scope: Construct, id: str, *, cluster_name: str, removal_policy: RemovalPolicy = RemovalPolicy.DESTROY
     ) -> None:
         super().__init__(scope, id)
+        share(scope, self, "stack")
         self.resource = custom_resource(
             self,
             "Resource",
@@ -92,17 +94,18 @@ class TrnClusterName(Construct):
                 "DeleteLogs": "yes" if removal_policy == RemovalPolicy.DESTROY else "no",
             },
             permissions=permissions_of(self, _NAME).add(
-                cluster_name, lambda: _statements(Stack.of(self), cluster_name)
+                cluster_name, lambda: _statements(stack_of(self), cluster_name)
             ),
         )
 
 
 def _statements(stack: Stack, cluster_name: str) -> list[iam.PolicyStatement]:
     cluster_stack = stack.format_arn(service="cloudformation", resource="stack", resource_name=f"{cluster_name}/*")
-    log_groups = f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:"
+    place, stack_id = place_of(stack), stack.stack_id
+    log_groups = f"arn:{place.partition}:logs:{place.region}:{place.account}:log-group:"
     allowed = (
-        ("cloudformation:DescribeStacks", [cluster_stack, stack.stack_id]),
-        ("cloudformation:ListStackResources", [stack.stack_id]),
+        ("cloudformation:DescribeStacks", [cluster_stack, stack_id]),
+        ("cloudformation:ListStackResources", [stack_id]),
         ("logs:DescribeLogGroups", [f"{log_groups}*"]),
         ("logs:DeleteLogGroup", [f"{log_groups}/aws/parallelcluster/{cluster_name}-*"]),
         ("logs:DeleteLogGroup", [f"{log_groups}/aws/lambda/pcluster-Cleanup*"]),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import jsii
-from aws_cdk import Names, Stack
+from aws_cdk import Names
 from constructs import Construct, IValidation
 
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 from trainium_cdk.cdk.helpers.tags import InheritedTags
 from trainium_cdk.description.checks import capacity, exposure, network, nodes, overrides, pcluster, storage, zones
 from trainium_cdk.description.settings import Environment, Problem
@@ -29,7 +30,7 @@ RULES = (
 def default_name(construct: Construct) -> str:
     """Derive the name from the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
     name = Names.unique_resource_name(construct, max_length=40, separator="-")
-    return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
+    return f"{name}-slurm" if name == once(stack_of(construct), "stack_name") else name
 
 
 @jsii.implements(IValidation)
@@ -42,8 +43,8 @@ class TagsFit:
         self._most = environment.catalog.parallelcluster.limits.tags
 
     def validate(self) -> list[str]:
-        stack = Stack.of(self._construct)
-        count = len({*self._own.values, *stack.tags.tag_values()})
+        stack = stack_of(self._construct)
+        count = len({*self._own.values, *once(stack, "tags").tag_values()})
         if count <= self._most:
             return []
         return [

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
@@ -14,6 +13,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap
 from trainium_cdk.cdk.helpers.launch_templates import launch_template, training_template
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.storage import FileSystemMount, TrnStorage
 from trainium_cdk.description.cluster_configuration import PURCHASE
 from trainium_cdk.description.node.env import CPU_ROLE, queue_arguments
@@ -192,7 +192,7 @@ def _group(
             f"TRN_MOUNT_SOURCES={' '.join(map(_source, shared.storage.file_systems))}",
             f"TRN_SLURM_BIN={facts.slurm_bin.format(version=p.version or facts.default)}",
             f"TRN_JOB_ROLE={shared.job_role}",
-            f"TRN_REGION={Stack.of(scope).region}",
+            f"TRN_REGION={place_of(scope).region}",
         ],
         on_error="TERMINATE",
         execution_policy="FIRST_BOOT_ONLY",

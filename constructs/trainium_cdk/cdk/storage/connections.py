@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from aws_cdk import aws_ec2 as ec2
 
-from trainium_cdk.cdk.helpers.groups import allow_from, allow_to
+from trainium_cdk.cdk.helpers.groups import allow_both
 from trainium_cdk.description.settings.storage import SERVER_PORTS
 
-PORTS: Mapping[str, Sequence[ec2.Port]] = {
-    kind: [
-        *(getattr(ec2.Port, protocol)(port) for protocol, port in ports),
+
+@cache
+def ports_of(kind: str) -> Sequence[ec2.Port]:
+    """The ports that clients of a type of file system need."""
+    return [
+        *(getattr(ec2.Port, protocol)(port) for protocol, port in SERVER_PORTS[kind]),
         *([ec2.Port.tcp_range(1018, 1023)] if kind == "fsx-lustre" else []),  # FSx user guide, 2026-11
     ]
-    for kind, ports in SERVER_PORTS.items()
-}
-"""Type of a file system -> the ports that its clients need."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,13 @@ class ServerConnections(ec2.Connections):
         # does not also allow outgoing NFS to the nodes.
         for each in self._servers_of_all:
             for port in each.ports:
-                allow_from(each.connections, other, port, description or each.what)
-                allow_to(each.connections, other, port, description or each.what)
+                allow_both(each.connections, other, port, description or each.what)
 
     def allow_clients(self, clients: ec2.IConnectable) -> None:
         """The same. Where the file systems are in another stack, the rules are in the clients' stack, which depends on it."""
         for each in self._servers_of_all:
             for port in each.ports:
-                allow_to(clients, each.connections, port, each.what)
-                allow_from(clients, each.connections, port, each.what)
+                allow_both(clients, each.connections, port, each.what, out_first=True)
 
     def allow_default_port_from_any_ipv4(self, description: str | None = None) -> None:
         """Let every IPv4 address that reaches the subnets use the file systems."""

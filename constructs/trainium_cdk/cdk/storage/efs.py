@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_iam as iam
@@ -12,6 +11,7 @@ from constructs import Construct, DependencyGroup
 
 from trainium_cdk.cdk.helpers.paths import below_stack, digest
 from trainium_cdk.cdk.helpers.rules import unresolved
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
 from trainium_cdk.cdk.storage.options import FileSystemMount, Placement
 from trainium_cdk.description.settings import Efs, ExistingEfs
 
@@ -44,24 +44,27 @@ class EfsFileSystem(Construct):
             file_system_policy=_policy(),
         )
         file_system.apply_removal_policy(placement.removal_policy)
-        self.ready = DependencyGroup(file_system)
+        targets = []
         for name, subnet in _by_stable_name(placement.subnets).items():
             target = efs.CfnMountTarget(
                 self,
                 f"Target{name}",
-                file_system_id=file_system.ref,
-                subnet_id=subnet.subnet_id,
-                security_groups=[placement.security_group.security_group_id],
+                file_system_id=once(file_system, "ref"),
+                subnet_id=once(subnet, "subnet_id"),
+                security_groups=[once(placement.security_group, "security_group_id")],
             )
-            self.ready.add(target)
+            targets.append(target)
+        self.ready = DependencyGroup(file_system, *targets)
         self.arn = file_system.attr_arn
-        self.mount = FileSystemMount("efs", file_system.ref, settings.mount_dir, dns_name(self, file_system.ref))
+        self.mount = FileSystemMount(
+            "efs", once(file_system, "ref"), settings.mount_dir, dns_name(self, once(file_system, "ref"))
+        )
 
 
 def _by_stable_name(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
     """Subnets by their construct's id, so that another order or another VPC around them replaces no mount target. Where two have the
     same id, or it is a token, their paths in the stack tell them apart."""
-    ids = [subnet.node.id for subnet in subnets]
+    ids = [once(subnet, "node").id for subnet in subnets]
     return {
         digest(below_stack(subnet)) if unresolved(id) or ids.count(id) > 1 else id: subnet
         for id, subnet in zip(ids, subnets, strict=True)
@@ -103,13 +106,13 @@ def folder_of_namespace(scope: Construct, id: str, file_system_id: str, name: st
 
 def dns_name(scope: Construct, file_system_id: str) -> str:
     """The host name, which resolves to the mount target in the client's zone."""
-    stack = Stack.of(scope)
-    return f"{file_system_id}.efs.{stack.region}.{stack.url_suffix}"
+    place = place_of(scope)
+    return f"{file_system_id}.efs.{place.region}.{place.url_suffix}"
 
 
 def arn_of(scope: Construct, file_system_id: str) -> str:
     """The ARN of a file system in the stack's account and region."""
-    return Stack.of(scope).format_arn(service="elasticfilesystem", resource="file-system", resource_name=file_system_id)
+    return stack_of(scope).format_arn(service="elasticfilesystem", resource="file-system", resource_name=file_system_id)
 
 
 def _policy() -> iam.PolicyDocument:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct, DependencyGroup
 
+from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.storage.options import FileSystemMount, Placement
 from trainium_cdk.description.settings import DataRepository, ExistingFsx, Fsx
 
@@ -115,6 +115,6 @@ def mount_of(
     if mount_name is None:
         raise ValueError(f"{scope.node.path}: give lustre_mount_name, the mount name of the file system in FSx")
     file_system_id = given if isinstance(given, str) else given.file_system_id
-    stack = Stack.of(scope)
-    dns_name = f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
+    place = place_of(scope)
+    dns_name = f"{file_system_id}.fsx.{place.region}.{place.url_suffix}"
     return FileSystemMount("fsx", file_system_id, mount_dir, dns_name, mount_name, owned=False)

@@ -13,10 +13,11 @@ from constructs import Construct, DependencyGroup, IDependable
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.groups import ClosedGroup, allow_among
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.helpers.subnets import ONE_PER_ZONE, keep, selected
 from trainium_cdk.cdk.helpers.types import AnyKey
 from trainium_cdk.cdk.storage import efs, fsx
-from trainium_cdk.cdk.storage.connections import PORTS, ServerConnections, Servers
+from trainium_cdk.cdk.storage.connections import ServerConnections, Servers, ports_of
 from trainium_cdk.cdk.storage.efs import from_settings as efs_from_settings
 from trainium_cdk.cdk.storage.fsx import from_settings as lustre_from_settings
 from trainium_cdk.cdk.storage.options import FileSystemMount, Placement
@@ -80,7 +81,7 @@ class TrnStorage(Checked):
         of_efs, of_lustre = check_storage(self, efs, lustre, mounts, rules=rules)
         self._vpc, self._key, self._removal_policy = vpc, encryption_key, removal_policy
         clients = ClosedGroup(
-            self, "Clients", vpc_id=vpc.vpc_id, description="Members may mount the shared file systems"
+            self, "Clients", vpc_id=once(vpc, "vpc_id"), description="Members may mount the shared file systems"
         )
         self.client_security_group = clients.group
         """Attach it to every node: its members may mount."""
@@ -165,14 +166,14 @@ class TrnStorage(Checked):
         self, settings: Efs, existing: Efs | aws_efs.IFileSystem | str | None, subnets: Sequence[ec2.ISubnet]
     ) -> FileSystemMount:
         if existing is None or isinstance(existing, Efs):
-            group = self._group("Efs", "EFS: NFS from its clients", PORTS["efs"], "NFS")
+            group = self._group("Efs", "EFS: NFS from its clients", ports_of("efs"), "NFS")
             created = efs.EfsFileSystem(self, "Efs", settings, self._placement(subnets, group))
             self._efs_arn = created.arn
             self._ready.add(created.ready)
             return created.mount
         self._efs_arn = efs.arn_of(self, existing) if isinstance(existing, str) else existing.file_system_arn
         if not isinstance(existing, str):
-            self._servers.append(Servers(existing.connections, PORTS["efs"], "NFS"))
+            self._servers.append(Servers(existing.connections, ports_of("efs"), "NFS"))
             self._ready.add(existing, existing.mount_targets_available)
         return efs.mount_of(self, existing, settings.mount_dir)
 
@@ -189,7 +190,7 @@ class TrnStorage(Checked):
             if retain:
                 keep(self._vpc)
                 keep(subnets[0])
-            ports = PORTS["fsx-lustre"]
+            ports = ports_of("fsx-lustre")
             group = self._group(
                 "Fsx",
                 "FSx for Lustre: Lustre among its servers and clients",
@@ -204,7 +205,7 @@ class TrnStorage(Checked):
             return created.mount
         mount = fsx.mount_of(self, existing, settings.mount_dir, mount_name)
         if not isinstance(existing, str):
-            self._servers.append(Servers(existing.connections, PORTS["fsx-lustre"], "Lustre"))
+            self._servers.append(Servers(existing.connections, ports_of("fsx-lustre"), "Lustre"))
             self._ready.add(existing)
         return mount
 
@@ -214,10 +215,10 @@ class TrnStorage(Checked):
     def _group(
         self, id: str, description: str, ports: Sequence[ec2.Port], what: str, *, retain: bool = False
     ) -> ec2.ISecurityGroup:
-        created = ClosedGroup(self, f"{id}Group", vpc_id=self._vpc.vpc_id, description=description)
+        created = ClosedGroup(self, f"{id}Group", vpc_id=once(self._vpc, "vpc_id"), description=description)
         if retain:
             created.resource.apply_removal_policy(RemovalPolicy.RETAIN)
-        self._servers.append(Servers(created.group.connections, ports, what))
+        self._servers.append(Servers(once(created.group, "connections"), ports, what))
         self._ready.add(created)
         return created.group
 

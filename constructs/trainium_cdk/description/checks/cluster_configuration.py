@@ -21,7 +21,6 @@ from trainium_cdk.description.checks.storage import assets_bucket
 from trainium_cdk.description.cluster_configuration import ClusterIds, render
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.problems import KeyPath, Problem
-from trainium_cdk.runner.slurm import hostnames
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -309,6 +308,8 @@ def slurm_problem(at: KeyPath, wrong: Wrong, line: Mapping[str, Any]) -> Problem
 
 def _partitions(queues: list[Mapping[str, Any]], own: list[Mapping[str, Any]]) -> Iterator[Problem]:
     """Partitions of one's own that have the name of another, or nodes that do not exist (ParallelCluster's names of nodes and node sets)."""
+    from trainium_cdk.runner.slurm import hostnames
+
     most: dict[str, int] = {}
     for queue in queues:
         for resource in _mappings(queue.get("ComputeResources")):

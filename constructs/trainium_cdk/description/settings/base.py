@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,9 +17,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ValidationError,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.settings.shape import problems_of
@@ -40,9 +46,11 @@ class Settings(BaseModel):
 
     A section with nothing under it (`pcluster:`) gets its defaults. A single value must not be left empty. Where `null` means "none of
     this", it is accepted (see `may_be_none`).
+
+    The default of a section is `model_construct()`: its values need no checks, and `Section()` would build a validator for each class.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __init__(self, /, **values: Any) -> None:
         """Raises SettingsError for values that are wrong; the message lists each with its fix."""
@@ -75,6 +83,25 @@ class Settings(BaseModel):
         if not isinstance(data, Mapping) or not any(isinstance(value, bool) for value in data.values()):
             return data
         return {k: str(v).lower() if isinstance(v, bool) and k in numbers(cls) else v for k, v in data.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for kind in cls.__mro__:
+            for name, text in _docstrings(kind) if issubclass(kind, Settings) else ():
+                key = cls.model_fields[name].alias or name
+                schema["properties"][key].setdefault("description", text)
+        return schema
+
+
+def _docstrings(model: type[Settings]) -> Iterator[tuple[str, str]]:
+    """Keys of a model's own code, each with the docstring below it. With pydantic's `use_attribute_docstrings`, each import would read them."""
+    [code] = ast.parse(inspect.getsource(model)).body
+    assert isinstance(code, ast.ClassDef)  # noqa: S101  for the type checker
+    for key, below in pairwise(code.body):
+        match key, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                yield name, inspect.cleandoc(text)
 
 
 def on_or_off(value: Any) -> Any:

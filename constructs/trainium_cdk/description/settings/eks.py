@@ -336,7 +336,7 @@ class ControlPlane(Settings):
 class Eks(ControlPlane, Section):
     """A Kubernetes cluster on Amazon EKS."""
 
-    bastion_host: BastionHost | None = BastionHost()
+    bastion_host: BastionHost | None = BastionHost.model_construct()
     """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have
     another way."""
     access: tuple[Access, ...] = ()
@@ -344,7 +344,7 @@ class Eks(ControlPlane, Section):
     users: tuple[PrincipalPattern, ...] = ()
     """ARNs of the IAM roles and users that may assume the role with which `trn` uses the cluster (its policy is `edit`). `*` matches
     anything. Default: every principal of the account whose own policies allow it to assume roles."""
-    system: SystemNodes = SystemNodes()
+    system: SystemNodes = SystemNodes.model_construct()
     prepare_memory_gib: int | None = Field(default=None, ge=1, le=200)
     """Memory of a pod that fetches data, packages or models on a system node (`prepare` of a job), and the most of one that
     reads files there, GiB. A pod that needs more is killed. Default: 4, 8 for jobs that build packages, 10 for jobs that download models from
@@ -354,9 +354,9 @@ class Eks(ControlPlane, Section):
     queues: tuple[TeamQueue, ...] = ()
     """Shares of the nodes for teams, each with its own namespace. Default: everyone uses `namespace`, and all nodes
     are for it."""
-    plugins: Plugins = Plugins()
-    mirror: Mirror = Mirror()
-    scaling: Scaling = Scaling()
+    plugins: Plugins = Plugins.model_construct()
+    mirror: Mirror = Mirror.model_construct()
+    scaling: Scaling = Scaling.model_construct()
     data_buckets: tuple[BucketName, ...] = Field(default=(), max_length=100)
     """Buckets that jobs may read and write, in addition to the stack's own bucket."""
     job_networks: tuple[Cidr, ...] = ()

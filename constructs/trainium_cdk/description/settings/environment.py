@@ -138,7 +138,7 @@ class Health(Settings):
 class Jobs(Settings):
     """What is done about jobs, on every cluster of the environment."""
 
-    health: Health = Health()
+    health: Health = Health.model_construct()
     keep: S3Folder | None = None
     """s3://bucket/prefix to which each complete checkpoint of a job is copied, so that it outlives the cluster. Jobs get the right to read and
     write there. The bucket is yours: no stack creates or deletes it. Default: none."""
@@ -185,17 +185,17 @@ class Environment(Settings):
     Kubernetes secrets always have a key that the stack creates, or yours."""
     log_days: Days = 365
     """How long logs are kept, days: of clusters, with the audit log of EKS; of the VPC's traffic; of nodes and pods; of metrics."""
-    network: Network = Network()
-    storage: Storage = Storage()
-    registry: Registry = Registry()
-    bootstrap: Bootstrap = Bootstrap()
-    pcluster: Pcluster = Pcluster()
-    eks: Eks = Eks()
-    pcs: Pcs = Pcs()
-    jobs: Jobs = Jobs()
-    observability: Observability | None = Observability()
+    network: Network = Network.model_construct()
+    storage: Storage = Storage.model_construct()
+    registry: Registry = Registry.model_construct()
+    bootstrap: Bootstrap = Bootstrap.model_construct()
+    pcluster: Pcluster = Pcluster.model_construct()
+    eks: Eks = Eks.model_construct()
+    pcs: Pcs = Pcs.model_construct()
+    jobs: Jobs = Jobs.model_construct()
+    observability: Observability | None = Observability.model_construct()
     """What CloudWatch shows of the clusters: null for nothing."""
-    overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")
+    overrides: CatalogOverrides = Field(default=CatalogOverrides.model_construct(), alias="catalog")
     """Instance types, Neuron releases, prices and your own package mirrors."""
 
     _source: Source = PrivateAttr(default_factory=Source)

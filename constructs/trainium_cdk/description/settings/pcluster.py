@@ -253,7 +253,7 @@ class Pcluster(SlurmSection):
         | None
     ) = None
     """Default: the environment's name with `-slurm`."""
-    head: HeadNode = HeadNode()
+    head: HeadNode = HeadNode.model_construct()
     queues: tuple[Queue, ...] = Field(default=(Queue(),), min_length=1)
     """The partitions; jobs go to the first where none is named."""
     login_nodes: LoginNodes | None = None
@@ -273,7 +273,7 @@ class Pcluster(SlurmSection):
     sudo: bool = True
     """Whether the image's user, which administrators are, may become root on the nodes. Jobs never may. Set it before the cluster is created:
     ParallelCluster cannot change it later."""
-    provider: Provider = Provider()
+    provider: Provider = Provider.model_construct()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)

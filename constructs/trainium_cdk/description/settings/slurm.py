@@ -139,7 +139,7 @@ class SlurmSection(Section):
 
     os: str
     queues: Sequence[SlurmQueue]
-    cpu_queue: CpuQueue | None = CpuQueue()
+    cpu_queue: CpuQueue | None = CpuQueue.model_construct()
     """Nodes without Trainium, which start when a job needs them and cost nothing while none does. Default: up to two c5.2xlarge. null: none,
     and `prepare` runs on a node of the cheapest Trainium queue."""
     custom_ami: AmiId | None = None
@@ -241,7 +241,7 @@ class Pcs(SlurmSection):
     and 256; medium: 512 and 8,192; large: 2,048 and 16,384. It cannot be changed later."""
     queues: tuple[PcsQueue, ...] = Field(default=(PcsQueue(),), min_length=1)
     """The partitions; jobs go to the first where none is named."""
-    login: PcsLoginNode = PcsLoginNode()
+    login: PcsLoginNode = PcsLoginNode.model_construct()
     accounting: bool = False
     """Slurm accounting in a database that AWS runs and charges."""
     custom_ami: AmiId | None = None

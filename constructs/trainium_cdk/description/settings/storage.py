@@ -183,7 +183,7 @@ class Fsx(Settings):
 class Storage(Settings):
     """The file systems that every node mounts. Job files are on EFS, or on FSx if there is no EFS."""
 
-    efs: Efs | None = Efs()
+    efs: Efs | None = Efs.model_construct()
     fsx: Fsx | None = None
 
     @model_validator(mode="after")
