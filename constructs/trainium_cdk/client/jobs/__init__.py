@@ -1,1 +1,1 @@
-"""Training jobs: described as data, submitted, and followed. `trainium_cdk.client.jobs` has the names for other programs."""
+"""Training jobs: described as data, submitted, and followed. Other programs import their names from `trainium_cdk.jobs`."""
