@@ -71,7 +71,7 @@ _Say = Callable[[str], None] | None
 
 
 def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.backend import connect as connect_to
+    from trainium_cdk.client.jobs.slurm.connection import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
@@ -83,9 +83,9 @@ def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
 
 
 def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.pcs import connect as connect_to
+    from trainium_cdk.client.jobs.slurm.connection import connect_pcs
 
-    return connect_to(cluster, local=local, say=say)
+    return connect_pcs(cluster, local=local, say=say)
 
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
