@@ -19,9 +19,9 @@ from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import completed, swept, until
 from trainium_cdk.client.jobs import use
 from trainium_cdk.client.jobs.backend import named_node
+from trainium_cdk.client.jobs.forward import answers
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.client.jobs.kubernetes.tensorboard import serve
-from trainium_cdk.client.jobs.sessions import answers
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob
 
 SERVER = """#!/bin/bash

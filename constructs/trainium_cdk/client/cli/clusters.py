@@ -27,7 +27,7 @@ def clusters(
     not be read. A cluster that does not answer has its reason in the list.
     Its jobs: `trn list --stack STACK`. Its nodes and their price: `trn nodes --stack STACK`.
     """
-    from trainium_cdk.client.jobs.clusters import list_clusters
+    from trainium_cdk.client.jobs.connection import list_clusters
     from trainium_cdk.description.outputs.read import here, with_trainium
 
     wanted = [here(region)] if regions is None else named.regions(regions, with_trainium())

@@ -267,7 +267,7 @@ def submit(
     """
     from trainium_cdk.client.jobs.connection import render
     from trainium_cdk.client.jobs.job_spec import new_token
-    from trainium_cdk.client.jobs.own_packages import offer
+    from trainium_cdk.client.jobs.packages import offer_own
 
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
@@ -296,7 +296,7 @@ def submit(
             log(f"{save} has no value of {name}, which may be a secret. Before you submit it: export {name}=VALUE")
         log(f"{save} has the job, and nothing was submitted. To submit it: {printed('trn', 'submit', save)}")
         return
-    if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
+    if workdir and requirements is None and (advice := offer_own(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
     plan = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there

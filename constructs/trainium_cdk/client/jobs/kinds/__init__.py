@@ -5,7 +5,7 @@ A package adds a kind with an entry point in the group `trainium_cdk.job_kinds` 
     [project.entry-points."trainium_cdk.job_kinds"]
     my-kind = "my_package.my_kind:MyKind"
 
-The class is a subclass of `trainium_cdk.client.jobs.Job`; see there for what it defines.
+The class is a subclass of `trainium_cdk.jobs.Job`; see there for what it defines.
 """
 
 import pkgutil
@@ -40,7 +40,7 @@ def kinds() -> Mapping[str, type[Job]]:
             ) from e
         if not (isinstance(kind, type) and issubclass(kind, Job)):
             raise JobError(
-                f"job kind {entry.name} ({entry.value}) is not a subclass of trainium_cdk.client.jobs.Job. Fix its package"
+                f"job kind {entry.name} ({entry.value}) is not a subclass of trainium_cdk.jobs.Job. Fix its package"
             )
         if isabstract(kind):
             raise JobError(f"job kind {entry.name} ({entry.value}) does not define the method program. Fix its package")

@@ -12,8 +12,7 @@ from trainium_cdk.client.jobs import corrections, fetching, sent, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Scaling, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
-from trainium_cdk.client.jobs.texts import Data
-from trainium_cdk.client.jobs.words import check_run_steps, check_warm_up, wrong
+from trainium_cdk.client.jobs.words import Data, check_run_steps, check_warm_up, wrong
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.spec import Only, Part, Program

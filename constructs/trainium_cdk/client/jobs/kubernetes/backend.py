@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.backend import Backend, all_submitted, read_answer, unknown_job, until
 from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.job_spec import new_token
@@ -33,7 +32,7 @@ from trainium_cdk.client.jobs.kubernetes.objects import objects, render
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
 from trainium_cdk.client.jobs.models import AnyJob, Plan
-from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, JobError, SubmitError, TrnError, UnknownJob
 from trainium_cdk.runner.blocks import Block
@@ -109,9 +108,9 @@ class KubernetesBackend(Backend):
             if line := blocks.line(rendered, *self.blocks):
                 self.say(line)
         if workdir := getattr(rendered.job, "workdir", None):
-            from trainium_cdk.client.jobs.archive import send
+            from trainium_cdk.client.jobs.workdir import send_folder
 
-            sent = send(workdir, self.cluster.bucket, self.cluster.region)
+            sent = send_folder(workdir, self.cluster.bucket, self.cluster.region)
         existing = Submitter(self.cluster, self.api, rendered, made, self.sleep).send()
         if rendered.job.after:
             with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too

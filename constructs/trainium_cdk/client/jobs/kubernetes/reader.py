@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainium_cdk.client.jobs import answers
 from trainium_cdk.client.jobs.kubernetes import pods, status
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.names import FOLDER, labels
 from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.status import MOST_CHARACTERS, MOST_PACKED, Document, read_document
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, TransportError
@@ -103,7 +103,7 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     return _run(api, made, _LONGEST_LOG, f"the log has more than {_LONGEST_LOG >> 30} GiB. Copy it with trn cp")
 
 
-def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> answers.Document:
+def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Document:
     """The document with which the runner answers a request, in such a pod. The request is in a Secret: it may hold secrets, and neither a
     pod's description nor an audit log has them.
 
@@ -121,11 +121,11 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
     made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
     with sent(api, made, files):
-        printed = _run(api, made, answers.MOST_PACKED, f"pod {name} printed more than an answer can be").decode(
+        printed = _run(api, made, MOST_PACKED, f"pod {name} printed more than an answer can be").decode(
             errors="replace"
         )
     try:
-        return answers.document(unpack(printed, answers.MOST).decode(errors="replace"))
+        return read_document(unpack(printed, MOST_CHARACTERS).decode(errors="replace"))
     except SpecError as e:
         raise TransportError(f"pod {name} gave no answer ({e}): {printed[-300:].strip()}") from None
 

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainium_cdk.client.jobs.backend import until
-from trainium_cdk.client.jobs.forward import Tunnel
+from trainium_cdk.client.jobs.forward import Tunnel, serves
 from trainium_cdk.client.jobs.kubernetes import reader, status
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.inside import Forward
 from trainium_cdk.client.jobs.kubernetes.look import JobSource
 from trainium_cdk.client.jobs.pyz import pyz
-from trainium_cdk.client.jobs.sessions import serves
 from trainium_cdk.errors import TransportError
 from trainium_cdk.runner.work.board import HOURS
 

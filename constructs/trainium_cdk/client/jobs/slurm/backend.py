@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.client.jobs import joined, quote
-from trainium_cdk.client.jobs.answers import Document, document
 from trainium_cdk.client.jobs.backend import (
     FOLLOWING,
     ONE_QUESTION,
@@ -34,6 +33,7 @@ from trainium_cdk.client.jobs.slurm.transport import (
 )
 from trainium_cdk.client.jobs.status import (
     ENDED_BADLY,
+    Document,
     Foreign,
     JobStatus,
     LogChunk,
@@ -41,6 +41,7 @@ from trainium_cdk.client.jobs.status import (
     Stage,
     Submitted,
     last_begun,
+    read_document,
 )
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, TransportError
@@ -254,7 +255,7 @@ class SlurmBackend(Backend):
         words = [*self.ask_runner(requests.WordsOnNode(id, node)), *command]
         if not (target := self.transport.instance):
             return subprocess.run(words, check=False).returncode
-        from trainium_cdk.client.jobs.sessions import terminal
+        from trainium_cdk.client.jobs.forward import terminal
 
         return terminal(target, self.cluster.region, as_user(self.cluster.job_user, quote.words(words), "sudo"))
 
@@ -315,7 +316,7 @@ def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
 
 def _parse(result: Result) -> Document:
     try:
-        return document(result.stdout)
+        return read_document(result.stdout)
     except SpecError as e:
         why = _last_words(result) if result.code or result.stderr.strip() else f"the answer cannot be read: {e}"
     if result.code == NOT_THEIRS:
