@@ -14,7 +14,7 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from trainium_cdk.client.jobs import status
+from trainium_cdk.client.jobs import answers
 from trainium_cdk.client.jobs.copy import Copy
 from trainium_cdk.client.jobs.kubernetes import reader
 from trainium_cdk.client.jobs.slurm import ssm
@@ -147,13 +147,13 @@ def test_no_answer_to_any_verb_is_a_traceback(answer: Any, tmp_path: Path) -> No
 )  # fmt: skip
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
-        status.read_document(text)
+        answers.document(text)
     with pytest.raises(TransportError, match="the answer cannot be read"):
         backend(text).ask(ReadLog("a-1"))
 
 
 def test_half_characters_are_replaced() -> None:
-    found = status.read_document('{"answer": {"\\ud800k": ["a\\udfff", "\\ud83d\\ude00"]}}').answer
+    found = answers.document('{"answer": {"\\ud800k": ["a\\udfff", "\\ud83d\\ude00"]}}').answer
     assert found == {"\ufffdk": ["a\ufffd", "\U0001f600"]}
     json.dumps(found, ensure_ascii=False).encode()
 
@@ -177,7 +177,7 @@ class Agent:
         return {"Status": "Success", "StandardOutputContent": self.output}
 
 
-BOMB = base64.b64encode(gzip.compress(bytes(status.MOST_CHARACTERS + 1))).decode()
+BOMB = base64.b64encode(gzip.compress(bytes(answers.MOST + 1))).decode()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_results_are_as_many_as_were_asked_for() -> None:
     with pytest.raises(TransportError, match="no address"):
         backend({"address": "a b", "port": 1, "offer": "", "node": 0}).ask(StartRelay("a", 0, "d"))
     assert Incoming(ENTRY).sha256 == ""
-    assert ssm.MOST_PACKED < status.MOST_CHARACTERS
+    assert ssm.MOST_PACKED < answers.MOST
 
 
 @pytest.mark.parametrize(

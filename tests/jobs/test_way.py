@@ -33,7 +33,7 @@ from trainium_cdk.runner.spec import Packed, to_json
 PACKAGE = Path(trainium_cdk.__file__).parent
 WAY = {
     *("client/jobs/slurm/ssm.py", "client/jobs/slurm/transport.py", "client/jobs/quote.py"),
-    *("client/jobs/kubernetes/api.py", "client/jobs/status.py"),
+    *("client/jobs/kubernetes/api.py", "client/jobs/answers.py"),
 }
 """The way to the cluster, which is the same for every request."""
 SAFE = {"runner/records.py"}

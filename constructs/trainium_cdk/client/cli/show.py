@@ -42,9 +42,9 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
     found = outputs.read(stack, region)
     known = found.model_dump(mode="json")
     if found.containers:
-        from trainium_cdk.client.jobs.kubernetes import clients
+        from trainium_cdk.client.jobs.kubernetes import objects
 
-        known["pods"] = clients.pods(found)
+        known["pods"] = objects.pods_of_clients(found)
     echo_json(known)
 
 

@@ -242,7 +242,7 @@ Source = Annotated[
         "/efs/run7",
     ),
 ]
-"""Checkpoints to go on from."""
+"""Checkpoints from which a job continues."""
 Override = Annotated[
     str,
     Text(

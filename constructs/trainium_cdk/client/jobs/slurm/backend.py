@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.client.jobs import joined, quote
+from trainium_cdk.client.jobs.answers import Document, document
 from trainium_cdk.client.jobs.backend import (
     FOLLOWING,
     ONE_QUESTION,
@@ -33,7 +34,6 @@ from trainium_cdk.client.jobs.slurm.transport import (
 )
 from trainium_cdk.client.jobs.status import (
     ENDED_BADLY,
-    Document,
     Foreign,
     JobStatus,
     LogChunk,
@@ -41,7 +41,6 @@ from trainium_cdk.client.jobs.status import (
     Stage,
     Submitted,
     last_begun,
-    read_document,
 )
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, TransportError
@@ -316,7 +315,7 @@ def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
 
 def _parse(result: Result) -> Document:
     try:
-        return read_document(result.stdout)
+        return document(result.stdout)
     except SpecError as e:
         why = _last_words(result) if result.code or result.stderr.strip() else f"the answer cannot be read: {e}"
     if result.code == NOT_THEIRS:

@@ -20,11 +20,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.client.jobs import quote
+from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED
 from trainium_cdk.client.jobs.backend import Patience
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.client.jobs.slurm import transport
 from trainium_cdk.client.jobs.slurm.transport import INTERVAL, NOT_THEIRS, Result
-from trainium_cdk.client.jobs.status import MOST_CHARACTERS, MOST_PACKED
 from trainium_cdk.description.engines import SLURM
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.description.outputs.contract import PAYLOADS, RESPONSES
@@ -247,7 +247,7 @@ class SsmTransport:
                 raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
         try:
-            out, err = unpack(output, MOST_CHARACTERS), unpack(error, 10_000)
+            out, err = unpack(output, MOST), unpack(error, 10_000)
         except SpecError as e:
             if "more than" in str(e):
                 raise TransportError(_too_large(self._instance), again=False) from None
