@@ -16,10 +16,10 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster, script
 from tests.jobs.kubernetes.test_objects import containers, pod_specs
 from tests.jobs.kubernetes.test_render import NATIVE, REF, readable
 from tests.support import golden
-from trainium_cdk.client.jobs.checkpoints import problem
 from trainium_cdk.client.jobs.kinds.nccom import Nccom
 from trainium_cdk.client.jobs.kubernetes import names, nodes, reasons, render
 from trainium_cdk.client.jobs.kubernetes.objects import Objects, objects
+from trainium_cdk.client.jobs.kubernetes.submit import resume_problem
 from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.plan import hour_usd, plan
 from trainium_cdk.client.jobs.report.run import price
@@ -224,7 +224,7 @@ def test_checkpoints_of_other_workers_are_refused() -> None:
     whole = TorchTitan(**same)
     record = {"kind": "torchtitan", "checkpoints_of": dict(whole.layout(of(whole, **ON_NATIVE)))}
     for fields, workers in (({}, 0), ({"lnc": 1}, 128), ({"queue": "debug", "devices": 8}, 32)):
-        told = problem(of(TorchTitan(**same, **fields), **ON_NATIVE), record)
+        told = resume_problem(of(TorchTitan(**same, **fields), **ON_NATIVE), record)
         assert (f"and this job has workers {workers}, with which they cannot be read" in told) is bool(workers)
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from trainium_cdk.client.jobs import words
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.workdir import archive_key
 from trainium_cdk.description.catalog.sources import SourceTree, sources
@@ -59,16 +60,6 @@ class Fetched(NamedTuple):
     place: tuple[Part, ...]
 
 
-def shared(path: str) -> tuple[Part, ...]:
-    """A path of a shared file system, as a word."""
-    return (Place("root"), path)
-
-
-def on_cluster(path: str | None, mounts: Iterable[str]) -> tuple[Word, ...]:
-    """A path as `Job.require` takes it, where it is on a shared file system, which the head node can read; else nothing."""
-    return (shared(path),) if path and any(f"{path}/".startswith(f"{mount}/") for mount in mounts) else ()
-
-
 def source(name: str, tree: SourceTree, variables: Mapping[str, str], unless: Iterable[str] = ()) -> Fetched:
     """A git repository at one commit.
 
@@ -94,7 +85,7 @@ def data(given: str | None, public: str) -> Fetched:
         objects = sources().datasets[public]
         return Fetched(tuple(_object(public, one.uri, one.sha256 or "", public=True) for one in objects), _data(public))
     if given.startswith("/"):
-        return Fetched((), shared(given))
+        return Fetched((), words.shared(given))
     stem = re.sub(r"[^a-z0-9]+", "-", given.removeprefix("s3://").lower()).strip("-")[-40:]
     name = f"{stem}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
     if given.endswith(".tar"):

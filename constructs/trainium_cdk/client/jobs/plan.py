@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainium_cdk.client.jobs import checkpoints, packages
+from trainium_cdk.client.jobs import packages
 from trainium_cdk.client.jobs.models import Batch as Batch
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.models import Plan as Plan
@@ -80,7 +80,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         notes=tuple(notes),
     )
     if job.resume_from:
-        checkpoints.check(made)
+        _check_resume(made)
     rights = _may_write(made)
     if "prepare" in made.stages and not cluster.containers:
         made = replace(made, prepared=_where_prepared(cluster, made.prepares_on))
@@ -355,6 +355,37 @@ def _part(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
         )
     cores = fleet.cores * wanted // fleet.devices
     return fleet.model_copy(update={"devices": wanted, "cores": cores, "efa": 0})
+
+
+def _check_resume(fitted: Plan) -> None:
+    """Check that a job can continue from the checkpoints that it names (`--resume-from`).
+
+    The newest complete checkpoint is copied by the stage `prepare`, so that no Trainium node waits for it, into the directory where the kind's own
+    program looks for its checkpoints after a restart. The directory that it comes from is only read.
+
+    Raises:
+        JobError: its program starts from none, or they are on no shared file system of the cluster.
+    """
+    job, made = fitted.job, fitted.job.CHECKPOINTS
+    name = job.resume_from
+    if name is None:
+        return
+    if made is None:
+        raise JobError(
+            f"resume_from is {name}, but {job.kind} cannot continue from a checkpoint: it writes none. Remove --resume-from"
+        )
+    if name.startswith("s3://"):
+        return
+    mounts = fitted.cluster.mount_dirs
+    if name.startswith("/") and not any(f"{name}/".startswith(f"{mount}/") for mount in mounts):
+        raise JobError(
+            f"resume_from is {name}, which is on no shared file system of {fitted.cluster.stack} ({', '.join(mounts)}). Copy it there "
+            "(trn cp), or give the id of a job"
+        )
+    if job.after and name.partition("/")[0] == job.after.partition("/")[0]:
+        raise JobError(
+            f"{name} is given as --after and as --resume-from. Submit this job when {name} has ended, without --after"
+        )
 
 
 def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:

@@ -15,7 +15,7 @@ from trainium_cdk.client.jobs.quote import printed, split
 from trainium_cdk.client.jobs.scheduler_calls import calls_of
 from trainium_cdk.errors import similar
 from trainium_cdk.runner import arrays
-from trainium_cdk.runner.spec import Place
+from trainium_cdk.runner.spec import Part, Place
 from trainium_cdk.runner.spec import Word as Word
 from trainium_cdk.runner.spec import Words as Words
 from trainium_cdk.text import MISMATCH, Text, fix_of
@@ -61,6 +61,16 @@ def number(value: float) -> str:
     ('0.00015', '0.006', '2e-05')
     """
     return f"{value:.10g}"
+
+
+def shared(path: str) -> tuple[Part, ...]:
+    """A path of a shared file system, as a word."""
+    return (Place("root"), path)
+
+
+def on_cluster(path: str | None, mounts: Iterable[str]) -> tuple[Word, ...]:
+    """A path as `Job.require` takes it, where it is on a shared file system, which the head node can read; else nothing."""
+    return (shared(path),) if path and any(f"{path}/".startswith(f"{mount}/") for mount in mounts) else ()
 
 
 def passable(what: str, word: str) -> int:

@@ -266,8 +266,8 @@ class BertLarge(Job):
 
     def require(self, plan: Plan) -> words.Words:
         mounts = plan.cluster.mount_dirs
-        start = () if self.resume_from else fetching.on_cluster(self.checkpoint, mounts)
-        return fetching.on_cluster(self.data, mounts) + start
+        start = () if self.resume_from else words.on_cluster(self.checkpoint, mounts)
+        return words.on_cluster(self.data, mounts) + start
 
     def _options(self, plan: Plan, data: words.Word, output: tuple[Part, ...], steps: int) -> words.Words:
         assert plan.batch is not None  # noqa: S101  created with the plan
@@ -287,7 +287,7 @@ class BertLarge(Job):
     def _phase1(self) -> words.Word:
         """The checkpoint that phase 2 starts from, or the folder of the job that writes it."""
         checkpoint = self.checkpoint or ""
-        return fetching.shared(checkpoint) if checkpoint.startswith("/") else (words.TRN, f"/jobs/{checkpoint}/output")
+        return words.shared(checkpoint) if checkpoint.startswith("/") else (words.TRN, f"/jobs/{checkpoint}/output")
 
     def _written(self) -> fetching.Steps:
         """Refuses a job whose phase 1 has written no checkpoint yet."""

@@ -136,7 +136,7 @@ class Finetune(Job):
         return name, configuration
 
     def program(self, plan: Plan) -> Program:
-        model: Word = fetching.shared(self.weights) if self.weights else self.model
+        model: Word = words.shared(self.weights) if self.weights else self.model
         output: Word = (words.JOB, "/output")
         return Program(
             words.launch("-m", "trl.scripts.sft", *self._options(model, *self._dataset, output)),
@@ -160,7 +160,7 @@ class Finetune(Job):
 
     def require(self, plan: Plan) -> Words:
         mounts = plan.cluster.mount_dirs
-        return fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
+        return words.on_cluster(self.weights, mounts) + words.on_cluster(self.data, mounts)
 
     def _options(self, model: Word, dataset: Word, configuration: str, output: Word) -> Words:
         rate = words.number(self.learning_rate or _LEARNING_RATE[self.method])

@@ -192,7 +192,7 @@ class Gpt(Job):
         return {**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)}
 
     def require(self, plan: Plan) -> words.Words:
-        return fetching.on_cluster(self.data, plan.cluster.mount_dirs)
+        return words.on_cluster(self.data, plan.cluster.mount_dirs)
 
     def _options(self, data: tuple[Part, ...], output: tuple[Part, ...]) -> words.Words:
         return (

@@ -215,7 +215,7 @@ class TorchTitan(Job):
 
     def program(self, plan: Plan) -> Program:
         model, data = self._model, self._data
-        assets: words.Word = model.place if model else fetching.shared(self.assets or "")
+        assets: words.Word = model.place if model else words.shared(self.assets or "")
         started = (
             *(*_ONE_LOG, "-m", "torchtitan.train"),
             *("--module", self.module or "", "--config", self.config or "", "--training.steps", str(self.steps)),
@@ -246,7 +246,7 @@ class TorchTitan(Job):
 
     def require(self, plan: Plan) -> words.Words:
         mounts = plan.cluster.mount_dirs
-        return fetching.on_cluster(self.assets, mounts) + fetching.on_cluster(self.data, mounts)
+        return words.on_cluster(self.assets, mounts) + words.on_cluster(self.data, mounts)
 
     def _dataset(self, data: fetching.Fetched | None) -> fetching.Steps:
         if data:
