@@ -9,9 +9,9 @@ from typing import Any
 
 from trainium_cdk.description import engines
 from trainium_cdk.description.checks.rule import Rules, error, info, join_words, queues, warning
-from trainium_cdk.runner import PEOPLE
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.runner import PEOPLE
 
 HOME = "/home"
 _OVERRIDES: KeyPath = ("SharedStorage",)
