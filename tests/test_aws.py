@@ -19,7 +19,7 @@ from botocore.stub import Stubber
 
 from trainium_cdk import _aws
 from trainium_cdk._aws import client, describe_error
-from trainium_cdk.client.jobs.slurm import instances
+from trainium_cdk.client.jobs.slurm import ssm
 from trainium_cdk.errors import TransportError
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
@@ -54,9 +54,9 @@ def test_credentials_that_expire_before_the_head_node_is_looked_up(code: str, mo
     stubbed = Stubber(client("ec2", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b"))
     stubbed.add_client_error("describe_instances", code, "The security token included in the request is expired")
     stubbed.activate()
-    monkeypatch.setattr(instances, "client", lambda *_: stubbed.client)
+    monkeypatch.setattr(ssm, "aws_client", lambda *_: stubbed.client)
     with pytest.raises(TransportError, match=r"cannot look up the head node: .* expired.*[Rr]enew them") as caught:
-        instances.find("us-east-1", "the head node", {})
+        ssm.find_instances("us-east-1", "the head node", {})
     assert not caught.value.again
 
 

@@ -17,9 +17,9 @@ SHELL = re.compile(
 KNOWN = {
     "client/jobs/quote.py": "the only place that quotes for a shell",
     "client/jobs/scheduler_calls.py": "no shell's: what is looked for in a user's script, which is never run here",
-    "client/jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
     "client/jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
     "client/jobs/slurm/ssm.py": "the text of a Run Command",
+    "client/jobs/slurm/transport.py": "the text of a Run Command: as which user, and how root places the runner",
     "runner/slurm.py": "the batch script: two lines, whose words are quoted",
     "runner/work/node.py": "no shell's: a field of dpkg-query",
 }

@@ -136,7 +136,7 @@ def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
     run(trn, "check", "--offline", "--environment", "environment.yaml", cwd=tmp_path)
     dry = run(trn, "submit", "bert-large", "--nodes", "2", "--cluster", "cluster.json", "--dry-run", cwd=tmp_path)
     assert '"--nodes=2"' in dry
-    found = "from pathlib import Path\nfrom trainium_cdk.client.jobs.image_examples import find\nprint(find(Path('torchneuron')))"
+    found = "from pathlib import Path\nfrom trainium_cdk.client.jobs.images import find_example as find\nprint(find(Path('torchneuron')))"
     assert Path(run(python, "-c", found, cwd=tmp_path)).parent == packages / "trainium_cdk/client/jobs/examples"
     asks = "try:\n from trainium_cdk import TrnNodeGroup\nexcept ImportError as e: print(e)"
     assert "with its extra: trainium-cdk[cdk]" in run(python, "-c", asks, cwd=tmp_path)

@@ -22,11 +22,11 @@ import pytest
 
 from sandbox.local_aws import LocalAws
 from sandbox.testing import completed, head_node, session_manager_plugin, until
-from trainium_cdk.client.jobs.sessions import TO_HOST, forward, free_port
+from trainium_cdk.client.jobs.forward import TO_HOST, forward_port, free_port
 
 pytestmark = pytest.mark.sweep
 
-TERMINAL = "from trainium_cdk.client.jobs.sessions import terminal; import sys; print(terminal(*sys.argv[1:]))"
+TERMINAL = "from trainium_cdk.client.jobs.forward import terminal; import sys; print(terminal(*sys.argv[1:]))"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_tunnel(node: str, server: int, local_aws: LocalAws, monkeypatch: pyte
     sockets = Path(tempfile.mkdtemp())  # a short path, as sockets need
     monkeypatch.setenv("TMPDIR", str(sockets))
     port = free_port()
-    end = forward(node, "us-east-1", TO_HOST, {"host": "localhost", "portNumber": str(server)}, port)
+    end = forward_port(node, "us-east-1", TO_HOST, {"host": "localhost", "portNumber": str(server)}, port)
     sizes = [0, 1, 1015, 1016, 1017, 300_000] * 5
     with ThreadPoolExecutor(6) as some, socket.create_connection(("127.0.0.1", port)) as cut:
         cut.sendall(b"GET /1000000 HTTP/1.0\r\n\r\n")
@@ -96,7 +96,7 @@ def test_a_tunnel(node: str, server: int, local_aws: LocalAws, monkeypatch: pyte
 @pytest.mark.usefixtures("plugin")
 def test_a_tunnel_to_a_closed_port(node: str) -> None:
     port, closed = free_port(), free_port()
-    end = forward(node, "us-east-1", TO_HOST, {"host": "127.0.0.1", "portNumber": str(closed)}, port)
+    end = forward_port(node, "us-east-1", TO_HOST, {"host": "127.0.0.1", "portNumber": str(closed)}, port)
     with socket.create_connection(("127.0.0.1", port), timeout=60) as here:
         assert here.recv(1) == b""
     end()

@@ -11,7 +11,7 @@ from tests.bootstrap.node import Node
 from tests.bootstrap.test_ubuntu import FRAMEWORK
 from tests.bootstrap.test_users import BARE
 from tests.support import swept
-from trainium_cdk.client.jobs.slurm import commands
+from trainium_cdk.client.jobs.slurm import transport
 
 ROLES = ("head", "compute", "cpu", "login", "standalone", "image")
 SETTINGS = {**FRAMEWORK, **BARE, "TRN_VENV": "venv", "TRN_JOBS_USER": "trn-jobs:1999", "TRN_USERS": "alice:2001"}
@@ -174,7 +174,7 @@ def test_a_script_starts_as_a_user_with_the_systems_variables_and_none_of_the_us
     node.path("/planted/1000").unlink()
 
     command = 'module load; type -p sbatch id; pwd; echo "$HOME $USER $TRN_OWN" "$(id -un)"; command -v absent'
-    line = commands.as_user("ubuntu", command, "runuser")
+    line = transport.as_user("ubuntu", command, "runuser")
     node.write("/opt/slurm-1/bin/sbatch", "#!/bin/sh\n", 0o755)
     for env in ({}, {"TRN_OWN": "of root", "HOME": "/home/ubuntu"}):
         done = node.run("sh", "-c", line, env=env)
@@ -189,4 +189,4 @@ def test_a_script_starts_as_a_user_with_the_systems_variables_and_none_of_the_us
     assert not list(node.path("/planted").iterdir())
     # a node that has no such file yet
     node.path("/etc/trn-environment").unlink()
-    assert node.run("sh", "-c", commands.as_user("ubuntu", "echo $PATH", "runuser")).out == f"{commands.PATH}\n"
+    assert node.run("sh", "-c", transport.as_user("ubuntu", "echo $PATH", "runuser")).out == f"{transport.PATH}\n"

@@ -9,7 +9,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import Node
 from tests.support import swept
-from trainium_cdk.client.jobs.slurm import commands
+from trainium_cdk.client.jobs.slurm import transport
 
 BARE = {"TRN_NEURON_COLLECTIVES": "", "TRN_NEURON_RUNTIME": "", "TRN_NEURON_TOOLS": "", "TRN_NEURON_DKMS": ""}
 
@@ -122,7 +122,7 @@ def test_nobody_logs_in_as_the_account_of_jobs(new_node: NewNode) -> None:
     assert head.run("id", "trn-jobs").out == "uid=1999(trn-jobs) gid=1999(trn-jobs) groups=1999(trn-jobs)\n"
     assert head.run("passwd", "--status", "trn-jobs").out.split()[1] in ("L", "LK")
     assert "expired" in head.run("su", "trn-jobs", "-c", "id -u").err
-    command = commands.as_user("trn-jobs", "id -u; pwd; mkdir /efs/trn/jobs", "runuser")
+    command = transport.as_user("trn-jobs", "id -u; pwd; mkdir /efs/trn/jobs", "runuser")
     assert head.run("sh", "-c", command).out == "1999\n/home/trn-jobs\n"
     assert head.configure().code == 0
     assert head.status()["changes"] == []
@@ -150,7 +150,7 @@ def test_no_user_comes_by_ssh_to_a_node_with_jobs(new_node: NewNode, system: str
         assert node.run("su", user, "-c", "id -un").code != 0
     for user in ("ubuntu", "root"):  # administrators
         assert node.run("su", user, "-c", "id -un").out == f"{user}\n"
-    assert node.run("sh", "-c", commands.as_user("alice", "id -un", "runuser")).out == "alice\n"
+    assert node.run("sh", "-c", transport.as_user("alice", "id -un", "runuser")).out == "alice\n"
     assert node.configure().code == 0
     assert node.status()["changes"] == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_outputs import EKS, GOOD
 from trainium_cdk.client.cli import app as cli
-from trainium_cdk.client.jobs import clusters
+from trainium_cdk.client.jobs import connection
 from trainium_cdk.client.jobs.status import Node
 from trainium_cdk.description.outputs.read import Deployed
 from trainium_cdk.errors import OutputsError, TransportError
@@ -52,8 +52,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> None:
             raise TransportError(SILENT)
         return NODES[stack]
 
-    monkeypatch.setattr(clusters, "deployed", deployed)
-    monkeypatch.setattr(clusters, "connect", lambda *, cluster: SimpleNamespace(nodes=lambda: nodes(cluster.stack)))
+    monkeypatch.setattr(connection, "deployed", deployed)
+    monkeypatch.setattr(connection, "connect", lambda *, cluster: SimpleNamespace(nodes=lambda: nodes(cluster.stack)))
 
 
 @pytest.mark.usefixtures("account")

@@ -17,7 +17,7 @@ from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
-from trainium_cdk.client.jobs.slurm import commands
+from trainium_cdk.client.jobs.slurm import transport
 from trainium_cdk.client.jobs.status import Node
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 
@@ -114,9 +114,9 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     node = backend.nodes()[0]
     ssh = f"exec ssh -F /etc/ssh/ssh_config {node.name}"
-    assert backend.session(node) == (head, commands.as_user("ubuntu", ssh, "sudo"))
+    assert backend.session(node) == (head, transport.as_user("ubuntu", ssh, "sudo"))
     there = f"{ssh} {shlex.quote(shlex.join(['echo', 'a  b']))}"
-    assert backend.session(node, ["echo", "a  b"]) == (head, commands.as_user("ubuntu", there, "sudo"))
+    assert backend.session(node, ["echo", "a  b"]) == (head, transport.as_user("ubuntu", there, "sudo"))
 
 
 @pytest.mark.parametrize("users", ["directory", "local"])
@@ -125,7 +125,7 @@ def test_one_of_several_users_has_no_ssh_to_nodes(users: str) -> None:
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
 
     backend, node = SlurmBackend(ada, LocalTransport()), Node("compute1-dy-trn-1", "compute1", "", "mixed+cloud")
-    assert backend.session() == (ada.head_node_id, commands.shell("ada"))
-    assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, commands.as_user("ada", "ls 'a b'", "sudo"))
+    assert backend.session() == (ada.head_node_id, transport.shell("ada"))
+    assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, transport.as_user("ada", "ls 'a b'", "sudo"))
     with pytest.raises(JobError, match=r"nodes of .* take no ssh from ada"):
         backend.session(node)

@@ -18,7 +18,7 @@ from tests.jobs.report.test_export import Jobs
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.client.cli import app as cli
 from trainium_cdk.client.cli import follow, nodes, report
-from trainium_cdk.client.jobs import clusters
+from trainium_cdk.client.jobs import connection
 from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Node
 
 HERE = "http://127.0.0.1:1"
@@ -47,8 +47,8 @@ class Cluster(Jobs):
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     for module in (nodes, follow, report):
         monkeypatch.setattr(module, "backend", lambda *_: Cluster())
-    listed = clusters.ListedCluster("us-east-1", "TrnPclusterStack", "slurm", "CREATE_COMPLETE", 2)
-    monkeypatch.setattr(clusters, "list_clusters", lambda *_: ([listed], []))
+    listed = connection.ListedCluster("us-east-1", "TrnPclusterStack", "slurm", "CREATE_COMPLETE", 2)
+    monkeypatch.setattr(connection, "list_clusters", lambda *_: ([listed], []))
     if request.param:
         monkeypatch.setenv("AWS_ENDPOINT_URL", HERE)
     return bool(request.param)

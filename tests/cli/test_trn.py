@@ -19,7 +19,7 @@ from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed, table
 from trainium_cdk.client.cli.options import Target, user
-from trainium_cdk.client.jobs import sessions
+from trainium_cdk.client.jobs import forward
 from trainium_cdk.client.jobs.slurm.submission import render, text
 from trainium_cdk.jobs import BertLarge
 
@@ -276,12 +276,12 @@ FORWARDS = """
 import signal, sys, time
 from trainium_cdk.client.cli import app
 from trainium_cdk.client.cli.__main__ import main
-from trainium_cdk.client.jobs import sessions
+from trainium_cdk.client.jobs import forward as sessions
 plugin = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
 port = sessions.free_port()
 sessions._start = lambda *_: ([sys.executable, "-c", plugin, str(port)], None, lambda: print("session ended", flush=True))
 def forward(**_):
-    sessions.forward("i-1", "us-east-1", "Document", {}, port)
+    sessions.forward_port("i-1", "us-east-1", "Document", {}, port)
     print(port, flush=True)
     while True:
         time.sleep(600)
@@ -301,11 +301,11 @@ def test_a_closed_terminal_leaves_no_session_open(nohup: bool) -> None:
         if nohup:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(1)
-            assert sessions.answers("127.0.0.1", port, 5)
+            assert forward.answers("127.0.0.1", port, 5)
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + (signal.SIGTERM if nohup else signal.SIGHUP)
         assert process.stdout.read() == "session ended\n"
-    assert not sessions.answers("127.0.0.1", port, 5)
+    assert not forward.answers("127.0.0.1", port, 5)
 
 
 def test_check_offline(tmp_path: Path) -> None:

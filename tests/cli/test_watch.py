@@ -17,7 +17,7 @@ from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, status
 from trainium_cdk.client.cli import app as cli
 from trainium_cdk.client.cli import follow, output, watch
 from trainium_cdk.client.jobs.report import Run
-from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.report.run import Live
 from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs import Backend

@@ -27,7 +27,7 @@ from trainium_cdk.cdk.eks.kueue import CHECK, priority_class
 from trainium_cdk.cdk.eks.scaler.function import Kubernetes, RunFailed, ScalerSettings, Supplier
 from trainium_cdk.cdk.eks.scaler.model import Limits, ScalingPlan
 from trainium_cdk.cdk.eks.scaler.observe import GroupSettings
-from trainium_cdk.client.jobs.kubernetes.queue import aside
+from trainium_cdk.client.jobs.kubernetes.reasons import aside
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
 from trainium_cdk.description.outputs.eks import DEVICES_LABEL

@@ -12,7 +12,7 @@ from trainium_cdk.cdk.eks.scaler import aside, observe
 from trainium_cdk.cdk.eks.scaler.function import ScalerSettings, Supplier
 from trainium_cdk.cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.cdk.eks.scaler.model import Group, GroupNode, Limits
-from trainium_cdk.client.jobs.kubernetes.queue import reasons
+from trainium_cdk.client.jobs.kubernetes.reasons import why_no_nodes
 
 END = datetime(2026, 11, 28, 11, 30, tzinfo=UTC)
 BLOCK = {"CapacityReservationId": "cr-1", "State": "active", "ReservationType": "capacity-block", "EndDate": END}
@@ -66,7 +66,7 @@ def test_a_job_that_left_is_tried_again_once_the_block_has_ended() -> None:
     assert notes[ASIDE] == TEXT
     assert not aside._again(notes, END.timestamp() - 1, "digest")
     assert aside._again(notes, END.timestamp(), "digest")
-    [why] = reasons({"metadata": {"annotations": notes}, "spec": {"active": False}})
+    [why] = why_no_nodes({"metadata": {"annotations": notes}, "spec": {"active": False}})
     assert why == f"{TEXT}; it waits for the next one, and continues there from its checkpoint"
 
 

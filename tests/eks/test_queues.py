@@ -18,7 +18,7 @@ from tests.support import need_kubernetes
 from trainium_cdk import settings
 from trainium_cdk.cdk.eks import kueue, manifests
 from trainium_cdk.cdk.eks.installation import Installation
-from trainium_cdk.client.jobs.kubernetes import queue
+from trainium_cdk.client.jobs.kubernetes import reasons
 
 QUEUE, DEVICE = "kueue.x-k8s.io/queue-name", "aws.amazon.com/neuron"
 TEAMS = {
@@ -228,9 +228,9 @@ def told(client: Api, name: str, namespace: str) -> str:
     local = client.get(path_of(kueue.API, "LocalQueue", namespace=namespace))["items"]
     waits, holds = ([w for w in inside if bool(w.get("status", {}).get("admission")) is has] for has in (False, True))
     waits.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), w["metadata"]["creationTimestamp"]))
-    known = queue.waiting(waits, holds, local, client.get(path_of(kueue.API, "ClusterQueue"))["items"], {"trn": 16})
+    known = reasons.waiting(waits, holds, local, client.get(path_of(kueue.API, "ClusterQueue"))["items"], {"trn": 16})
     one = workload(client, name, namespace)
-    return queue.describe_wait(one, known[one["metadata"]["ownerReferences"][0]["uid"]])
+    return reasons.describe_wait(one, known[one["metadata"]["ownerReferences"][0]["uid"]])
 
 
 @pytest.mark.parametrize("api", [RIVALS], indirect=True)

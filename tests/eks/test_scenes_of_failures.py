@@ -33,7 +33,7 @@ from tests.told import told
 from trainium_cdk.cdk.eks.scaler.aws import NodeGroups
 from trainium_cdk.cdk.eks.scaler.function import RunFailed
 from trainium_cdk.cdk.eks.scaler.model import Group, GroupChange
-from trainium_cdk.client.jobs.kubernetes.queue import aside, reasons
+from trainium_cdk.client.jobs.kubernetes.reasons import aside, why_no_nodes
 from trainium_cdk.client.operations.why_kubernetes import waits
 
 
@@ -368,7 +368,7 @@ def test_a_job_leaves_its_capacity_block_before_the_end_and_goes_on_in_the_next(
     assert until(lambda: not scene.pods("gang"))
     says = f"capacity block {made} ends at {end:%Y-%m-%d %H:%M} UTC, and EKS starts no nodes in it after"
     assert says in aside(scene.workload("gang"))
-    [why] = reasons(scene.workload("gang"))
+    [why] = why_no_nodes(scene.workload("gang"))
     assert why.endswith("it waits for the next one, and continues there from its checkpoint")
     scene.submit("late", 1)
     scene.asks("late")

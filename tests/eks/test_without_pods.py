@@ -18,7 +18,7 @@ from trainium_cdk.cdk.eks.scaler import aside
 from trainium_cdk.cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, foreign, look
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, nodes
 from trainium_cdk.client.jobs.kubernetes.access import Endpoint, Token
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.operations import why_kubernetes
@@ -145,7 +145,7 @@ def test_trn_list_says_why_what_was_admitted_gets_no_pod() -> None:
     del jobs[0]["metadata"]["creationTimestamp"]
     columns = {"Queue": "trn", "Admitted": "True"}
     row = {"metadata": {"name": "w", "ownerReferences": [OWNER]}, "columns": columns}
-    [found] = foreign.list_others(
+    [found] = nodes.list_others(
         cast("Any", SimpleNamespace(list=api.list, table=lambda kind, **_: [] if kind == "VolcanoJob" else jobs)),
         cast("Any", SimpleNamespace(without=[], holders=[row])), {}, [],
     )  # fmt: skip

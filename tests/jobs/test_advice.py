@@ -14,7 +14,7 @@ import yaml
 from conformance import cases
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk import settings
-from trainium_cdk.client.jobs import advice
+from trainium_cdk.client.jobs import packages
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.description import checks, engines
 from trainium_cdk.description.outputs import Cluster
@@ -104,6 +104,6 @@ def test_what_has_efa(nodes: tuple[Any, ...], words: str) -> None:
 
 def test_no_settings_for_nodes_of_two_kinds() -> None:
     both = make_cluster(fleet("trn1.32xlarge"), fleet("trn2.48xlarge", queue="second"))
-    assert advice.deploy(cases.JOBS["finetune"], both) == (
+    assert packages.how_to_deploy(cases.JOBS["finetune"], both) == (
         "No Neuron release supports it together with the other instance types. Describe trn2 nodes in their own environment"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.paths import HOME as ROOT
-from trainium_cdk.client.jobs import build_context, images
+from trainium_cdk.client.jobs import images
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import TrnError
 
@@ -194,7 +194,7 @@ def test_other_files_than_regular_ones_are_left_out(folder: Path) -> None:
 def test_a_folder_that_is_too_large_is_refused_before_it_is_read(folder: Path) -> None:
     for name in ("data/train.bin", "data/test.bin", ".git/pack"):
         (folder / name).touch()
-        os.truncate(folder / name, 3 * build_context.MAX_BYTES // 4)
+        os.truncate(folder / name, 3 * images.MAX_BYTES // 4)
     with pytest.raises(TrnError, match=r"more than 2,000,000,000 bytes; most are in data \(3,000,000,010 bytes\), "):
         images.pack(folder)
     (folder / ".dockerignore").write_text("data")

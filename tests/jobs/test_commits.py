@@ -14,7 +14,7 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import write
-from trainium_cdk.client.jobs import commits, workdir
+from trainium_cdk.client.jobs import workdir
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import Script, SlurmBackend
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_commit_is_that_of_the_repository(project: Path) -> None:
-    assert workdir.read(project).commit == commits.Commit(git(project, "rev-parse", "HEAD"), b"")
+    assert workdir.read(project).commit == workdir.Commit(git(project, "rev-parse", "HEAD"), b"")
 
 
 def test_changes_are_those_of_the_files_that_are_sent(project: Path) -> None:

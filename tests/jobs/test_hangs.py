@@ -21,7 +21,7 @@ from tests.runner.training import TRAINS
 from tests.support import until
 from trainium_cdk.client.cli import follow, watch
 from trainium_cdk.client.jobs.report import collect_all, report
-from trainium_cdk.client.jobs.report.live import Live
+from trainium_cdk.client.jobs.report.run import Live
 from trainium_cdk.client.jobs.status import JobStatus
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import Script, SlurmBackend

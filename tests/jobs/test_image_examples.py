@@ -12,7 +12,7 @@ from sandbox.paths import HOME as ROOT
 from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
 from trainium_cdk import outputs, settings
 from trainium_cdk.client.jobs import images
-from trainium_cdk.client.jobs.image_examples import EXAMPLES, find
+from trainium_cdk.client.jobs.images import EXAMPLES, find_example
 from trainium_cdk.client.jobs.kinds import finetune
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.description.catalog import Catalog, driver_fits
@@ -109,18 +109,18 @@ def test_every_package_of_aws_has_its_version() -> None:
 @pytest.mark.parametrize("name", ["torchneuron", "examples/torchneuron", "examples/bert-large", "examples/jax"])
 def test_an_example_is_found_from_anywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = find(Path(name))
+    found = find_example(Path(name))
     assert found == ROOT / "examples" / Path(name).name
     assert images.pack(found).files == 3
     own = tmp_path / name
     own.mkdir(parents=True)
-    assert find(Path(name)) == Path(name)
+    assert find_example(Path(name)) == Path(name)
 
 
 @pytest.mark.parametrize("name", ["torch", "other/torchneuron", "/torchneuron"])
 def test_what_is_no_folder_and_no_example_is_refused(name: str) -> None:
     with pytest.raises(TrnError, match=r"is not a folder\. Name the one with the Dockerfile, or an example: torchn"):
-        find(Path(name))
+        find_example(Path(name))
 
 
 OWN = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn@sha256:" + "0" * 64

@@ -20,7 +20,7 @@ from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.support import completed
 from trainium_cdk.client.jobs import images
-from trainium_cdk.client.jobs.image_examples import find
+from trainium_cdk.client.jobs.images import find_example
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import Script
@@ -215,7 +215,7 @@ def test_the_command_finds_an_example_in_any_folder(cluster: EksCluster, local_a
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    example = find(Path("torchneuron"))
+    example = find_example(Path("torchneuron"))
     assert f"torchneuron is an example: copy {example} to change it" in done.stderr
     name = done.stdout.strip()
     assert (

@@ -21,7 +21,7 @@ from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.vendor import Site
 from trainium_cdk.client.cli import app
 from trainium_cdk.client.jobs import workdir
-from trainium_cdk.client.jobs.own_packages import offer
+from trainium_cdk.client.jobs.packages import offer_own
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import JobError, Script, SlurmBackend
 
@@ -127,7 +127,7 @@ def test_a_workdir_that_names_packages_is_offered_the_option(
     files: dict[str, str], advice: str, tmp_path: Path
 ) -> None:
     code = folder(tmp_path / "my code", **files)
-    said = offer(workdir.read(code))
+    said = offer_own(workdir.read(code))
     assert bool(said) == bool(advice)
     assert advice.format(f"'{code}") in said.replace("requirements.txt'", "requirements.txt").replace(
         f"'{code}'", f"'{code}"

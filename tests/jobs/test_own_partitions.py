@@ -12,7 +12,7 @@ from tests.pcluster.examples import ids_for
 from tests.support import need
 from trainium_cdk import outputs, settings
 from trainium_cdk.client.jobs.plan import hour_usd, plan
-from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.report.run import price
 from trainium_cdk.client.jobs.slurm.backend import with_type
 from trainium_cdk.client.jobs.status import Node
 from trainium_cdk.description.catalog import Catalog

@@ -26,7 +26,7 @@ from tests.support import head_node, need
 from trainium_cdk import outputs, settings
 from trainium_cdk.client.cli.destroy import only_there
 from trainium_cdk.client.cli.options import Target
-from trainium_cdk.client.jobs import archive
+from trainium_cdk.client.jobs import workdir
 from trainium_cdk.client.jobs.connection import connect
 from trainium_cdk.client.jobs.copy import Copy
 from trainium_cdk.client.operations.teardown.occupants import lines, occupants
@@ -260,7 +260,7 @@ def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_hea
 
         # without them, or where they are refused, a node with an identity fetches
         for addresses in ({}, {job.workdir.archive: f"{local_aws.endpoint}/{BUCKET}/absent"}):
-            monkeypatch.setattr(archive, "addresses", lambda *_, given=addresses: given)
+            monkeypatch.setattr(workdir, "folder_addresses", lambda *_, given=addresses: given)
             later = alice.submit(job)
             assert set(later.stages) == {"prepare", "train"}
             assert alice.wait(later.id, 120).ok

@@ -23,7 +23,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
 from trainium_cdk.client.cli import app as cli
 from trainium_cdk.client.cli import follow
-from trainium_cdk.client.jobs import archive, workdir
+from trainium_cdk.client.jobs import workdir
 from trainium_cdk.client.jobs.kubernetes.objects import render as render_eks
 from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError, SubmitError
@@ -259,11 +259,11 @@ def test_what_the_bucket_deletes_soon_is_sent_again(
     """The bucket counts from the day on which an object was written."""
 
     def send() -> int:
-        return archive.send(workdir.read(project), BUCKET, local_aws.region).files
+        return workdir.send_folder(workdir.read(project), BUCKET, local_aws.region).files
 
     assert (send(), send()) == (5, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "_SENT_AGAIN", dt.timedelta(0))  # as after 30 days
+        patch.setattr(workdir, "_SENT_AGAIN", dt.timedelta(0))  # as after 30 days
         assert send() == 5
     assert log(backend, backend.submit(Script.from_workdir(project, "train.py")).id).count("found 1 2 three")
     (project / "helper.py").write_text("X = 10\n")
@@ -282,7 +282,7 @@ def test_who_may_not_list_the_bucket_can_send(
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
         with pytest.raises(ClientError, match="AccessDenied"):
             boto3.client("s3").get_object(Bucket=UNLISTED, Key=f"{CODE}/missing")
-        sent = [archive.send(workdir.read(project), UNLISTED, local_aws.region).files for _ in range(2)]
+        sent = [workdir.send_folder(workdir.read(project), UNLISTED, local_aws.region).files for _ in range(2)]
     assert sent == [5, 0]
     for found in s3.list_objects_v2(Bucket=UNLISTED)["Contents"]:
         s3.delete_object(Bucket=UNLISTED, Key=found["Key"])

@@ -21,7 +21,7 @@ from tests.credentials import session
 from tests.runner.preparing import Cluster
 from tests.runner.test_unpack import SYMLINK, packed
 from tests.support import need
-from trainium_cdk.client.jobs import archive, fetching, workdir
+from trainium_cdk.client.jobs import fetching, workdir
 from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.prepare import unpack as archives
@@ -57,8 +57,8 @@ def bucket(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     s3.delete_bucket(Bucket=BUCKET)
 
 
-def send(project: Path, aws: LocalAws) -> archive.Sent:
-    return archive.send(workdir.read(project), BUCKET, aws.region)
+def send(project: Path, aws: LocalAws) -> workdir.Sent:
+    return workdir.send_folder(workdir.read(project), BUCKET, aws.region)
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ def cluster(tmp_path: Path, local_aws: LocalAws) -> Cluster:
 @pytest.mark.parametrize("by", ["node", "address"])
 def test_a_job_has_the_same_files(by: str, bucket: str, project: Path, local_aws: LocalAws, cluster: Cluster) -> None:
     sent = workdir.read(project)
-    assert archive.send(sent, bucket, local_aws.region)[0] == 6
+    assert workdir.send_folder(sent, bucket, local_aws.region)[0] == 6
     folder = cluster.write(fetching.code(sent, bucket).steps)
     if by == "node":
         assert cluster.prepare(folder, "check") == (3, "")  # without an address
         code, output = cluster.prepare(folder)
     else:
-        given = archive.addresses(sent, bucket, local_aws.region)
+        given = workdir.folder_addresses(sent, bucket, local_aws.region)
         # a head node gives its own identity to nobody
         code, output = cluster.prepare(folder, "check", given, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
     assert (code, output) == (0, f"trn: 6 files of the workdir are in {folder}/code\n")
@@ -116,7 +116,7 @@ def test_what_the_bucket_deletes_soon_is_sent_again(
     bucket: str, project: Path, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [send(project, local_aws).files for _ in range(2)] == [6, 0]
-    monkeypatch.setattr(archive, "_SENT_AGAIN", dt.timedelta(0))  # as after 30 days
+    monkeypatch.setattr(workdir, "_SENT_AGAIN", dt.timedelta(0))  # as after 30 days
     assert send(project, local_aws).files == 6
 
 
@@ -138,12 +138,12 @@ def test_a_file_that_changes_meanwhile(bucket: str, project: Path, local_aws: Lo
     sent = workdir.read(project)
     (project / "helper.py").write_text("X = 5\n")
     with pytest.raises(JobError, match=r"helper.py changed while the workdir was sent. Submit again"):
-        archive.send(sent, bucket, local_aws.region)
+        workdir.send_folder(sent, bucket, local_aws.region)
 
 
 def test_without_a_bucket(project: Path) -> None:
     with pytest.raises(JobError, match="the stack has no bucket to send the workdir through"):
-        archive.send(workdir.read(project), "", "us-east-1")
+        workdir.send_folder(workdir.read(project), "", "us-east-1")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_content_that_was_replaced_is_refused(
     content: bytes, message: str, by: str, bucket: str, project: Path, local_aws: LocalAws, cluster: Cluster
 ) -> None:
     sent = workdir.read(project)
-    local_aws.client("s3").put_object(Bucket=bucket, Key=archive.key_of(sent.archive), Body=content)
+    local_aws.client("s3").put_object(Bucket=bucket, Key=workdir.archive_key(sent.archive), Body=content)
     folder = cluster.write(fetching.code(sent, bucket).steps)
-    given = archive.addresses(sent, bucket, local_aws.region)
+    given = workdir.folder_addresses(sent, bucket, local_aws.region)
     code, output = cluster.prepare(folder) if by == "node" else cluster.prepare(folder, "check", given)
     assert (code, message in output, output.count("\n")) == (64, True, 1), output
     assert not [f.name for f in folder.iterdir() if f.name.startswith("code")]
@@ -179,7 +179,7 @@ def test_what_the_head_node_does_not_fetch(bucket: str, project: Path, local_aws
     sent = workdir.read(project)
     [step] = fetching.code(sent, bucket).steps
     large = cluster.write([PrepareStep("code", {**step.with_, "size": 50_000_001})])
-    given = archive.addresses(sent, bucket, local_aws.region)
+    given = workdir.folder_addresses(sent, bucket, local_aws.region)
     assert cluster.prepare(large, "check", given) == (3, "")
     absent = cluster.write([step], "run-2")
     code, output = cluster.prepare(absent, "check", given)

@@ -16,6 +16,7 @@ from tests.runner.preparing import Cluster
 from tests.runner.test_unpack import packed
 from tests.support import need
 from trainium_cdk.client.jobs import fetching
+from trainium_cdk.client.jobs.words import on_cluster
 from trainium_cdk.description.catalog.sources import SourceTree, sources
 from trainium_cdk.runner.spec import Place, PrepareStep
 
@@ -168,8 +169,8 @@ def test_the_client_passes_the_checksums_that_the_catalogue_has() -> None:
 def test_where_data_is() -> None:
     assert fetching.data("/efs/x", "").place == (Place("root"), "/efs/x")
     assert fetching.data("s3://b/a b/", "").place != fetching.data("s3://b/a-b/", "").place
-    assert fetching.on_cluster("/efs/x", ["/efs"]) == ((Place("root"), "/efs/x"),)
-    assert fetching.on_cluster("/efsx", ["/efs"]) == fetching.on_cluster(None, ["/efs"]) == ()
+    assert on_cluster("/efs/x", ["/efs"]) == ((Place("root"), "/efs/x"),)
+    assert on_cluster("/efsx", ["/efs"]) == on_cluster(None, ["/efs"]) == ()
 
 
 # --- sources --------------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from trainium_cdk.client.jobs.kinds.script import Script
-from trainium_cdk.client.jobs.kinds.script import refused_directives as refused
+from trainium_cdk.client.jobs.words import refused_directives as refused
 from trainium_cdk.errors import JobError
 
 HAS = "has {} of a scheduler (#SBATCH or similar), which nothing reads here. Remove {}"

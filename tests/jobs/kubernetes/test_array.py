@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, let_it_prepare, make_cluster, script, text
 from tests.support import until
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, members, names, render
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, names, render
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
@@ -180,11 +180,11 @@ def test_each_member_of_a_sweep_has_its_values() -> None:
     rows = [{**one, "columns": {"TerminalState": "", "Suspended": "false"}} for one in sent.jobs]
     for row in rows:
         row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
-    found = members.of(rows, [])
+    found = look.array_status(rows, [])
     assert [dict(m.values) for m in found.members] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
     assert found.current.reason == "2 running"
     rows[0]["metadata"]["annotations"][names.DESCRIPTION] = json.dumps({"values": {"a": ["\x1b"], "b": {}}})
-    assert dict(members.of(rows, []).members[0].values) == {"a": "['\\x1b']", "b": "{}"}
+    assert dict(look.array_status(rows, []).members[0].values) == {"a": "['\\x1b']", "b": "{}"}
 
 
 def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() -> None:
@@ -199,10 +199,10 @@ def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() ->
         row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
     prepare = names.prepare_job(names.array(rows[0]))
     rows[1]["metadata"]["labels"][names.AFTER_LABEL] = prepare
-    found = members.of(rows, [])
+    found = look.array_status(rows, [])
     assert ([stage.name for stage in found.stages], found.done, found.state) == (["prepare", "train"], True, "FAILED")
     rows[1]["columns"] = {"TerminalState": "", "Suspended": "true"}
-    assert (members.of(rows, []).done, members.of(rows, []).stages[0].state) == (False, "PENDING")
+    assert (look.array_status(rows, []).done, look.array_status(rows, []).stages[0].state) == (False, "PENDING")
 
 
 def test_an_edited_index_label_is_member_0() -> None:
@@ -212,4 +212,4 @@ def test_an_edited_index_label_is_member_0() -> None:
     [row] = [{**one, "columns": {"TerminalState": "", "Suspended": "true"}} for one in sent.jobs]
     row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
     row["metadata"]["labels"][names.MEMBER_LABEL] = "first"
-    assert [one.name for one in members.of([row], []).members] == ["0"]
+    assert [one.name for one in look.array_status([row], []).members] == ["0"]

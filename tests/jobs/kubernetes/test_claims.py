@@ -16,13 +16,13 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster, script
 from tests.jobs.kubernetes.test_objects import containers, pod_specs
 from tests.jobs.kubernetes.test_render import NATIVE, REF, readable
 from tests.support import golden
-from trainium_cdk.client.jobs.checkpoints import problem
 from trainium_cdk.client.jobs.kinds.nccom import Nccom
-from trainium_cdk.client.jobs.kubernetes import names, nodes, queue, render
+from trainium_cdk.client.jobs.kubernetes import names, nodes, reasons, render
 from trainium_cdk.client.jobs.kubernetes.objects import Objects, objects
+from trainium_cdk.client.jobs.kubernetes.submit import resume_problem
 from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.plan import hour_usd, plan
-from trainium_cdk.client.jobs.report.cost import price
+from trainium_cdk.client.jobs.report.run import price
 from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.client.operations.why_kubernetes import in_cluster
 from trainium_cdk.description.catalog import Catalog
@@ -224,7 +224,7 @@ def test_checkpoints_of_other_workers_are_refused() -> None:
     whole = TorchTitan(**same)
     record = {"kind": "torchtitan", "checkpoints_of": dict(whole.layout(of(whole, **ON_NATIVE)))}
     for fields, workers in (({}, 0), ({"lnc": 1}, 128), ({"queue": "debug", "devices": 8}, 32)):
-        told = problem(of(TorchTitan(**same, **fields), **ON_NATIVE), record)
+        told = resume_problem(of(TorchTitan(**same, **fields), **ON_NATIVE), record)
         assert (f"and this job has workers {workers}, with which they cannot be read" in told) is bool(workers)
 
 
@@ -296,8 +296,8 @@ def test_what_holds_parts_is_told_in_devices() -> None:
     )
     waits["status"] = {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "", "message": lacks}]}
     local = [{"metadata": {"name": "debug"}, "spec": {"clusterQueue": "debug"}}]
-    found = queue.waiting([waits], [holds("a", 16), holds("b", 4)], local, [], {"debug": 16})["w"]
-    assert queue.describe_wait(waits, found) == (
+    found = reasons.waiting([waits], [holds("a", 16), holds("b", 4)], local, [], {"debug": 16})["w"]
+    assert reasons.describe_wait(waits, found) == (
         "position 1 in its queue: it lacks 4 devices of debug (a node has 16); devices of debug in use: a 16, b 4"
     )
 

@@ -20,8 +20,8 @@ from trainium_cdk.cdk.observability.notice.function import notice
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
-from trainium_cdk.client.jobs.report.live import Live
 from trainium_cdk.client.jobs.report.page import figures
+from trainium_cdk.client.jobs.report.run import Live
 from trainium_cdk.client.jobs.status import JobStatus
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import Script

@@ -18,7 +18,7 @@ from trainium_cdk.client.cli import copy as copy_command
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
 from trainium_cdk.client.jobs.answers import settings_in
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, members, names, queue, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, names, reasons, status
 from trainium_cdk.client.jobs.report.run import collect_all
 from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.errors import TrnError
@@ -160,7 +160,7 @@ def test_a_description_is_short_printable_lines(text: str) -> None:
     assert isinstance(settings_in(text), dict)
     row = {**job, "columns": {"TerminalState": "Failed", "Suspended": False}}
     row["metadata"] = {**job["metadata"], "labels": LABELS["a member of many"]}
-    assert len(members.of([row], []).members) <= arrays.MAX_MEMBERS
+    assert len(look.array_status([row], []).members) <= arrays.MAX_MEMBERS
     json.dumps(asdict(found), ensure_ascii=False).encode()
 
 
@@ -178,7 +178,7 @@ def test_a_description_is_short_printable_lines(text: str) -> None:
 )
 def test_an_amount_that_somebody_asks_for(message: str, told: str) -> None:
     text = f"insufficient unused quota for aws.amazon.com/neuron in flavor trn, {message}"
-    assert queue.in_nodes(text, {"trn": 16}).startswith(told)
+    assert reasons.in_nodes(text, {"trn": 16}).startswith(told)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.hooks import HierarchicalEmitter
 
-from trainium_cdk.client.jobs import sessions
+from trainium_cdk.client.jobs import forward
 from trainium_cdk.client.jobs.kubernetes import access
 from trainium_cdk.jobs import TransportError
 
@@ -99,10 +99,10 @@ def test_a_token_as_kubectl_reads_it() -> None:
 def test_an_old_plug_in_is_refused(
     version: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions.shutil, "which", lambda _: None if version is None else "plugin")
-    monkeypatch.setattr(sessions.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=f"{version}\n"))
+    monkeypatch.setattr(forward.shutil, "which", lambda _: None if version is None else "plugin")
+    monkeypatch.setattr(forward.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=f"{version}\n"))
     with pytest.raises(TransportError) as refused:
-        sessions.plugin()
+        forward.plugin()
     assert message in str(refused.value)
 
 

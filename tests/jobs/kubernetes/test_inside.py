@@ -19,9 +19,9 @@ from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import completed, swept, until
 from trainium_cdk.client.jobs import use
 from trainium_cdk.client.jobs.backend import named_node
+from trainium_cdk.client.jobs.forward import answers
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, inside
-from trainium_cdk.client.jobs.kubernetes.tensorboard import serve
-from trainium_cdk.client.jobs.sessions import answers
+from trainium_cdk.client.jobs.kubernetes.reader import serve_tensorboard
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob
 
 SERVER = """#!/bin/bash
@@ -114,7 +114,7 @@ def test_tensorboard_is_forwarded_and_deleted_with_its_viewer(
     def boards() -> list[Any]:
         return [p for p in backend.api.list("Pod") if p["metadata"]["name"].startswith("trn-tensorboard-")]
 
-    with serve(backend, sent.id, say=lambda _: None) as board:
+    with serve_tensorboard(backend, sent.id, say=lambda _: None) as board:
         assert board.url.startswith("http://127.0.0.1:")
         plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -184,7 +184,7 @@ def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, ru
         pytest.raises(
             TransportError, match=r"TensorBoard ended: the image has no tensorboard. Give one that has it as --image"
         ),
-        serve(backend, sent.id, say=lambda _: None),
+        serve_tensorboard(backend, sent.id, say=lambda _: None),
     ):
         pass
 

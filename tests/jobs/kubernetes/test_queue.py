@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from trainium_cdk.client.jobs.kubernetes import look, queue
+from trainium_cdk.client.jobs.kubernetes import look, reasons
 from trainium_cdk.client.jobs.kubernetes.api import Api
-from trainium_cdk.client.jobs.kubernetes.queue import Waits
+from trainium_cdk.client.jobs.kubernetes.reasons import Waits
 
 DEVICE = "aws.amazon.com/neuron"
 SET = "couldn't assign flavors to pod set train: "
@@ -47,7 +47,7 @@ DEVICES = {"trn": 16, "one": 1}
     ],
 )  # fmt: skip
 def test_kueues_reasons_are_told_in_nodes(kueue: str, told: str) -> None:
-    assert queue.in_nodes(kueue, DEVICES) == told
+    assert reasons.in_nodes(kueue, DEVICES) == told
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_reason_has_words_where_its_message_has_none(kind: str, reason: str, m
     found = workload("x")
     status = "True" if kind == "Evicted" else "False"
     found["status"]["conditions"] = [{"type": kind, "status": status, "reason": reason, "message": message}]
-    assert queue.reasons(found) == [told]
+    assert reasons.why_no_nodes(found) == [told]
 
 
 WHY_NOT_YET = [
@@ -83,7 +83,7 @@ Preempted, whose messages say more."""
 def test_every_reason_of_kueue_has_words(reason: str) -> None:
     found = workload("x", QuotaReserved="")
     found["status"]["conditions"][0]["reason"] = reason
-    [told] = queue.reasons(found)
+    [told] = reasons.why_no_nodes(found)
     assert " " in told
     assert reason not in told
 
@@ -122,8 +122,8 @@ HELD = "nodes of trn in use: wide 2, namespace vision 2"
 
 
 def told(*pending: dict[str, Any], holders: Any = ()) -> list[str]:
-    found = queue.waiting(pending, [workload("wide", has=2), *holders], LOCAL, QUEUES, DEVICES)
-    return [queue.describe_wait(one, found[one["metadata"]["ownerReferences"][0]["uid"]]) for one in pending]
+    found = reasons.waiting(pending, [workload("wide", has=2), *holders], LOCAL, QUEUES, DEVICES)
+    return [reasons.describe_wait(one, found[one["metadata"]["ownerReferences"][0]["uid"]]) for one in pending]
 
 
 def test_those_behind_the_head_name_it_and_its_reason() -> None:
@@ -170,16 +170,16 @@ def test_who_took_a_jobs_nodes_does_not_hide_what_it_lacks_now(why: str, by: str
         == f"position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: wide 2, urgent 1, namespace vision 2; {who}"
     )
     just = workload("large", QuotaReserved=message, Evicted=message)
-    assert queue.reasons(just, Waits()) == []
-    assert who.partition(",")[0].partition(" went")[0] in queue.taken(just, Waits())
+    assert reasons.why_no_nodes(just, Waits()) == []
+    assert who.partition(",")[0].partition(" went")[0] in reasons.taken(just, Waits())
 
 
 def test_what_is_set_aside_says_why_and_how_it_comes_back() -> None:
     found = workload("cores", QuotaReserved="x", Evicted="The workload is deactivated")
-    found["metadata"]["annotations"] = {queue.ASIDE: f"{SET}resource a/b unavailable in ClusterQueue"}
-    assert queue.describe_wait(found, Waits()) == "waits in its queue: x", "it is active again"
+    found["metadata"]["annotations"] = {reasons.ASIDE: f"{SET}resource a/b unavailable in ClusterQueue"}
+    assert reasons.describe_wait(found, Waits()) == "waits in its queue: x", "it is active again"
     found["spec"]["active"] = False
     assert (
-        queue.describe_wait(found, Waits())
-        == f"set aside, as it can never start: it asks for a/b, which its queue does not have. {queue.BACK}"
+        reasons.describe_wait(found, Waits())
+        == f"set aside, as it can never start: it asks for a/b, which its queue does not have. {reasons.BACK}"
     )

@@ -21,7 +21,7 @@ from trainium_cdk.client.jobs.kubernetes.names import (
     TASK_LABEL,
     TRAIN,
 )
-from trainium_cdk.client.jobs.kubernetes.queue import Waits, reasons
+from trainium_cdk.client.jobs.kubernetes.reasons import Waits, why_no_nodes
 from trainium_cdk.client.jobs.status import Stage
 
 
@@ -269,7 +269,7 @@ def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reas
 def test_a_reason_is_there_once() -> None:
     check = {**RETRY, "message": "Retrying after failure: 0 of 2 nodes of trn came (none)"}
     found = {"status": {"conditions": [_condition("Evicted", True, RETRIES)], "admissionChecks": [check]}}
-    assert reasons(found) == [check["message"]]
+    assert why_no_nodes(found) == [check["message"]]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.client.jobs.report import Run
-from trainium_cdk.client.jobs.report.cost import price
-from trainium_cdk.client.jobs.report.run import described
+from trainium_cdk.client.jobs.report.run import described, price
 from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.description.catalog import Catalog
 

@@ -11,9 +11,8 @@ import pytest
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, fine_tuned, run, status, trained
 from trainium_cdk.client.jobs.report import Run, report
-from trainium_cdk.client.jobs.report.cost import price
 from trainium_cdk.client.jobs.report.page import figures
-from trainium_cdk.client.jobs.report.run import described
+from trainium_cdk.client.jobs.report.run import described, price
 from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.runner.records import TimedFinding
 

@@ -81,7 +81,7 @@ def status(
         from trainium_cdk.client.cli import watch as watching
 
         watching.check(as_json)
-        from trainium_cdk.client.jobs.report.live import Live
+        from trainium_cdk.client.jobs.report.run import Live
 
         catalog = catalog_of(described(ctx))
         ids = [as_given(jobs, id) for id in ids]

@@ -57,10 +57,10 @@ def build(
     from dataclasses import asdict
 
     from trainium_cdk.client.jobs import images
-    from trainium_cdk.client.jobs.image_examples import find
+    from trainium_cdk.client.jobs.images import find_example
 
     jobs = kubernetes(on)
-    if (folder := find(directory)) != directory:
+    if (folder := find_example(directory)) != directory:
         log(f"{directory.name} is an example: copy {folder} to change it")
     source = images.pack(folder, file)
     log(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")

@@ -51,7 +51,7 @@ def shell(
         raise typer.Exit(jobs.execute(found, node or 0, command or ["bash"]))
     if node is not None:
         raise typer.BadParameter(f"{target} is not a job: leave out --node")
-    from trainium_cdk.client.jobs.sessions import terminal
+    from trainium_cdk.client.jobs.forward import terminal
 
     instance, there = jobs.session(found, command or ())
     raise typer.Exit(terminal(instance, jobs.cluster.region, there))

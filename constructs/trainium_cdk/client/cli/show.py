@@ -45,9 +45,9 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
     found = outputs.read(stack, region)
     known = found.model_dump(mode="json")
     if found.containers:
-        from trainium_cdk.client.jobs.kubernetes import clients
+        from trainium_cdk.client.jobs.kubernetes import objects
 
-        known["pods"] = clients.pods(found)
+        known["pods"] = objects.pods_of_clients(found)
     echo_json(known)
 
 
@@ -124,7 +124,7 @@ def clusters(
     not be read. A cluster that does not answer has its reason in the list.
     Its jobs: `trn list --stack STACK`. Its nodes and their price: `trn nodes --stack STACK`.
     """
-    from trainium_cdk.client.jobs.clusters import list_clusters
+    from trainium_cdk.client.jobs.connection import list_clusters
     from trainium_cdk.description.outputs.read import here, with_trainium
 
     wanted = [here(region)] if regions is None else named.regions(regions, with_trainium())

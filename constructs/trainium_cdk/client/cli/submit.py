@@ -317,9 +317,9 @@ def _save(ctx: typer.Context, file: Path, job: str, words: Sequence[str]) -> Non
 def _offer_packages(made: Job) -> None:
     """Name a file of packages in the folder that is sent, if the job has none."""
     if (workdir := getattr(made, "workdir", None)) and made.requirements is None:  # type: ignore[attr-defined]
-        from trainium_cdk.client.jobs.own_packages import offer
+        from trainium_cdk.client.jobs.packages import offer_own
 
-        if advice := offer(workdir):
+        if advice := offer_own(workdir):
             log(advice)
 
 

@@ -1,19 +1,23 @@
 """S3 as `trn cp` uses it: buckets of the user's, listed here with the caller's credentials; and objects that a cluster reads or writes at
-presigned addresses."""
+presigned addresses. With such an address, a program may read, or write, that object for some minutes, without an identity on AWS. Addresses are
+secrets: they go through a private request, never into a command line, a log or a file of a job."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from trainium_cdk._aws import aws_errors_as, failures
-from trainium_cdk.client.jobs import presigned, quote
+from trainium_cdk._aws import client as aws_client
+from trainium_cdk.client.jobs import quote
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.runner.head import copying
 
 SCHEME = "s3://"
+ADDRESS_SECONDS = 900
+"""An address is used at once, in one request of at most ten minutes. It ends sooner if the credentials of the one who signed it do."""
 
 
 class Address(NamedTuple):
@@ -57,8 +61,8 @@ def client(bucket: str, region: str) -> Any:
     """
     with aws_errors_as(TransportError, f"cannot read {SCHEME}{bucket}"):
         # it follows S3 into the bucket's region; HeadBucket needs the same permission, and has no reason in its errors
-        found = presigned.presigning(region).list_objects_v2(Bucket=bucket, MaxKeys=1)
-    return presigned.presigning(found["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", region))
+        found = presigning(region).list_objects_v2(Bucket=bucket, MaxKeys=1)
+    return presigning(found["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", region))
 
 
 def list_objects(address: Address, region: str) -> Iterator[Object]:
@@ -68,6 +72,37 @@ def list_objects(address: Address, region: str) -> Iterator[Object]:
         for page in pages.paginate(Bucket=address.bucket, Prefix=address.key):
             for one in page.get("Contents", ()):
                 yield Object(one["Key"], one["Size"], int(one["LastModified"].timestamp()), one["ETag"])
+
+
+def presigning(region: str) -> Any:
+    """A client of S3 whose addresses work with every key and in every region: signature version 4, and the region's own host."""
+    from botocore.config import Config
+
+    # with "auto", an address has the global host, which redirects to other regions, and the signature is of the host
+    return aws_client("s3", region, config=Config(signature_version="s3v4", s3={"addressing_style": "virtual"}))
+
+
+def presigned(
+    s3: Any,
+    action: Literal["get_object", "put_object", "upload_part"],
+    bucket: str,
+    key: str,
+    *,
+    seconds: int = ADDRESS_SECONDS,
+    **more: str | int,
+) -> str:
+    """The address of one object.
+
+    Args:
+        s3: of `presigning`.
+        seconds: for which it is valid.
+        more: other parameters of the action.
+
+    Raises:
+        botocore.exceptions.NoCredentialsError: there are no credentials to sign with.
+    """
+    address: str = s3.generate_presigned_url(action, Params={"Bucket": bucket, "Key": key, **more}, ExpiresIn=seconds)
+    return address
 
 
 class Upload:
@@ -84,12 +119,10 @@ class Upload:
         self._s3, self._where, self._id = s3, {"Bucket": at.bucket, "Key": at.key}, ""
         spans = copying.spans(size)
         if len(spans) == 1:
-            self.to: tuple[tuple[int, int, str], ...] = (
-                (0, size, presigned.presigned(s3, "put_object", *at, seconds=seconds)),
-            )
+            self.to: tuple[tuple[int, int, str], ...] = ((0, size, presigned(s3, "put_object", *at, seconds=seconds)),)
             return
         self._id = s3.create_multipart_upload(**self._where)["UploadId"]
-        signed = partial(presigned.presigned, s3, "upload_part", *at, seconds=seconds, UploadId=self._id)
+        signed = partial(presigned, s3, "upload_part", *at, seconds=seconds, UploadId=self._id)
         self.to = tuple((*span, signed(PartNumber=number)) for number, span in enumerate(spans, 1))
 
     def complete(self, etags: Sequence[str]) -> None:

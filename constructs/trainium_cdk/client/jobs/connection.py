@@ -1,13 +1,17 @@
-"""Connecting to a deployed stack, to run jobs on it; and what a job is on a cluster, without a connection."""
+"""Connecting to a deployed stack, to run jobs on it; what a job is on a cluster, without a connection; and the deployed clusters of an account."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.backend import Backend
 from trainium_cdk.description import engines, outputs
+from trainium_cdk.description.outputs.read import Deployed, deployed
+from trainium_cdk.errors import OutputsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import AnyJob, Plan
@@ -71,7 +75,7 @@ _Say = Callable[[str], None] | None
 
 
 def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.backend import connect as connect_to
+    from trainium_cdk.client.jobs.slurm.connection import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
@@ -83,10 +87,61 @@ def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
 
 
 def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.pcs import connect as connect_to
+    from trainium_cdk.client.jobs.slurm.connection import connect_pcs
 
-    return connect_to(cluster, local=local, say=say)
+    return connect_pcs(cluster, local=local, say=say)
 
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
 """Each loads only what its own engine needs."""
+
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class ListedCluster:
+    """A deployed cluster.
+
+    Attributes:
+        state: of its stack, as CloudFormation names it.
+        nodes: number of running nodes for jobs; None if that is not known.
+        note: why the number is not known.
+    """
+
+    region: str
+    stack: str
+    engine: str
+    state: str
+    nodes: int | None = None
+    note: str = ""
+
+
+def list_clusters(regions: Sequence[str]) -> tuple[list[ListedCluster], list[str]]:
+    """The clusters of several regions, by region and name, all asked at once; and why regions could not be read."""
+    import boto3  # noqa: F401  before threads use it
+
+    stacks, notes = list[Deployed](), list[str]()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for answer in pool.map(_stacks, regions):
+            if isinstance(answer, OutputsError):
+                notes.append(str(answer))
+            else:
+                stacks += answer
+        return list(pool.map(_listed, sorted(stacks, key=lambda stack: stack[:2]))), notes
+
+
+def _stacks(region: str) -> list[Deployed] | OutputsError:
+    try:
+        return deployed(region)
+    except OutputsError as e:
+        return e
+
+
+def _listed(stack: Deployed) -> ListedCluster:
+    cluster = ListedCluster(stack.region, stack.name, stack.outputs.get("TrnEngine", ""), stack.status)
+    try:
+        nodes = connect(cluster=stack.cluster()).nodes()
+    except TrnError as e:
+        return replace(cluster, note=str(e))
+    return replace(cluster, nodes=sum(node.on and bool(node.queue) for node in nodes))

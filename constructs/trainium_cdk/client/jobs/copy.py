@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainium_cdk._aws import aws_errors_as, failures
-from trainium_cdk.client.jobs import buckets, presigned, quote
+from trainium_cdk.client.jobs import buckets, quote
 from trainium_cdk.client.jobs.backend import ONE_QUESTION, Backend, Patience
 from trainium_cdk.client.jobs.buckets import Address, Upload
 from trainium_cdk.description.outputs.contract import COPIES
@@ -217,7 +217,7 @@ class Copy:
         seconds, files = _seconds(entries), []
         with aws_errors_as(TransportError, f"cannot read s3://{places[0].bucket}"):
             for entry, at, mark in zip(entries, places, marks, strict=True):
-                address = presigned.presigned(s3, "get_object", *at, seconds=seconds + _SPARE)
+                address = buckets.presigned(s3, "get_object", *at, seconds=seconds + _SPARE)
                 files.append(Incoming(entry, address, **mark))
         self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds, private=True)
 
@@ -265,7 +265,7 @@ class Copy:
 
     @cached_property
     def _s3(self) -> Any:
-        return presigned.presigning(self._backend.cluster.region)
+        return buckets.presigning(self._backend.cluster.region)
 
     def _at(self, number: int) -> Address:
         """The place of an entry in the bucket."""

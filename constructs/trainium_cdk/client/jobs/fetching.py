@@ -1,5 +1,6 @@
 """Steps of a job's stage `prepare`, as data. They fetch what the job needs on its cluster before it starts; `runner.prepare.main` carries them out.
-Each function returns steps, and the place of the result for a program. Pure.
+Each function returns steps, and the place of the result for a program. Also names of models and data sets on Hugging Face, and those that need a
+token. Pure.
 
     found = fetching.source("samples", tree, job.env)
     found.steps  # for `Job.prepare`
@@ -11,20 +12,43 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from trainium_cdk.client.jobs import words
+from trainium_cdk.client.jobs.models import Job
+from trainium_cdk.client.jobs.workdir import archive_key
 from trainium_cdk.description.catalog.sources import SourceTree, sources
+from trainium_cdk.errors import JobError
 from trainium_cdk.runner.spec import Only, Part, Place, PrepareStep, Word
+from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
-    from trainium_cdk.client.jobs.archive import Workdir
     from trainium_cdk.client.jobs.packages import Packages
+    from trainium_cdk.client.jobs.workdir import Workdir
     from trainium_cdk.description.outputs import ClusterOutputs
     from trainium_cdk.description.requirements import Requirements
 
 _TOKENIZER = ("*.json", "*.model", "merges.txt")
 _WEIGHTS = "*.safetensors"
 
+_PART = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
+HubModel = Annotated[
+    str, Text(f"^{_PART}/{_PART}$", "OWNER/NAME, as on huggingface.co", "Qwen/Qwen3-8B", max_length=200)
+]
+"""OWNER/NAME."""
+HubDataset = Annotated[
+    str,
+    Text(
+        f"^{_PART}/{_PART}( {_PART})?$",
+        "OWNER/NAME, as on huggingface.co, and a space and a configuration if it has several",
+        "trl-lib/Capybara",
+        max_length=300,
+    ),
+]
+"""OWNER/NAME, and the name of a configuration."""
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of a variable
+_GATED = ("meta-llama/",)
+"""Beginnings of names of models that need a token (huggingface.co/meta-llama, 2026-11). Others report it when they are fetched."""
 
 Steps = tuple[PrepareStep, ...]
 
@@ -34,16 +58,6 @@ class Fetched(NamedTuple):
 
     steps: tuple[PrepareStep, ...]
     place: tuple[Part, ...]
-
-
-def shared(path: str) -> tuple[Part, ...]:
-    """A path of a shared file system, as a word."""
-    return (Place("root"), path)
-
-
-def on_cluster(path: str | None, mounts: Iterable[str]) -> tuple[Word, ...]:
-    """A path as `Job.require` takes it, where it is on a shared file system, which the head node can read; else nothing."""
-    return (shared(path),) if path and any(f"{path}/".startswith(f"{mount}/") for mount in mounts) else ()
 
 
 def source(name: str, tree: SourceTree, variables: Mapping[str, str], unless: Iterable[str] = ()) -> Fetched:
@@ -71,7 +85,7 @@ def data(given: str | None, public: str) -> Fetched:
         objects = sources().datasets[public]
         return Fetched(tuple(_object(public, one.uri, one.sha256 or "", public=True) for one in objects), _data(public))
     if given.startswith("/"):
-        return Fetched((), shared(given))
+        return Fetched((), words.shared(given))
     stem = re.sub(r"[^a-z0-9]+", "-", given.removeprefix("s3://").lower()).strip("-")[-40:]
     name = f"{stem}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
     if given.endswith(".tar"):
@@ -144,9 +158,9 @@ def requirements(
     given: Requirements, workdir: Workdir | None, cluster: ClusterOutputs, image: str | None
 ) -> tuple[PrepareStep, ...]:
     """A virtual environment of a user's requirements. The code is fetched before. `Job.environment.packages` is to be true then."""
-    from trainium_cdk.client.jobs.own_packages import files_of
+    from trainium_cdk.client.jobs.packages import files_at
 
-    there = [entry for path in given.paths for entry in files_of(path, workdir)] if workdir else []
+    there = [entry for path in given.paths for entry in files_at(path, workdir)] if workdir else []
     return (
         PrepareStep(
             "requirements",
@@ -171,9 +185,7 @@ def _on(cluster: ClusterOutputs, image: str | None) -> dict[str, Any]:
 
 def code(workdir: Workdir, bucket: str) -> Fetched:
     """The folder of a user's code."""
-    from trainium_cdk.client.jobs.archive import key_of
-
-    given = {"uri": f"s3://{bucket}/{key_of(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
+    given = {"uri": f"s3://{bucket}/{archive_key(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
     return Fetched((PrepareStep("code", given),), (Place("job"), "/code"))
 
 
@@ -195,3 +207,33 @@ def enough_files(folder: Word, pattern: str, count: int, fix: str, says: str = "
         says: all of the message, in place of the one with the numbers; then a folder that is not there is refused too.
     """
     return (PrepareStep("files", {"folder": folder, "pattern": pattern, "count": count, "fix": fix, "says": says}),)
+
+
+def check_hub_home(job: Job) -> None:
+    """Check that a job whose models and data `prepare` fetches does not name another folder for them.
+
+    Raises:
+        JobError: it does.
+    """
+    if home := job.env.get("HF_HOME"):
+        raise JobError(
+            f"env HF_HOME is {home}, but {job.kind} reads models and data sets where `prepare` puts them, in trn/hf_cache of the shared file "
+            "system. Remove it"
+        )
+
+
+def check_gated(job: Job, model: str, otherwise: str) -> None:
+    """Check that a job has a token for a model that only some may read.
+
+    Args:
+        otherwise: the option that names a directory with its files.
+
+    Raises:
+        JobError: it has none.
+    """
+    if model.startswith(_GATED) and HUB_TOKEN not in job.env:
+        raise JobError(
+            f"{model} is gated: Hugging Face gives it to those who have accepted its licence. Accept it there, and give your token as "
+            f"--env {HUB_TOKEN} (your shell gives the value); or put its files on the cluster (`hf download`), and name their "
+            f"directory as {otherwise}"
+        )

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.client.jobs import fetching
 from trainium_cdk.client.jobs.models import Job as AnyJob
 from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.plan import hour_usd
-from trainium_cdk.client.jobs.words import seconds
+from trainium_cdk.client.jobs.words import seconds, shared
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, UnknownCatalogEntry
 from trainium_cdk.runner.spec import (
@@ -157,7 +156,7 @@ def venv_of(cluster: SlurmCluster) -> Word:
     if not cluster.venv.startswith(("/", "~")):
         return f"~/{cluster.venv}"
     on_shared = any(f"{cluster.venv}/".startswith(f"{mount}/") for mount in cluster.mount_dirs)
-    return fetching.shared(cluster.venv) if on_shared else cluster.venv
+    return shared(cluster.venv) if on_shared else cluster.venv
 
 
 def _shown(plan: Plan) -> dict[str, Any]:

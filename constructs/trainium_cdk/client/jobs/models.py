@@ -10,11 +10,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainium_cdk.client.jobs import packages, sweep, words
 from trainium_cdk.client.jobs.packages import Packages
-from trainium_cdk.client.jobs.sbatch import SbatchOption
-from trainium_cdk.client.jobs.texts import ADDRESS, SET_BY_RUNNER, WORD, Array, EnvName, Image, Name, Word
-from trainium_cdk.client.jobs.upstream import Upstream as Upstream
-from trainium_cdk.client.jobs.words import TimeLimit, fits, passable, shown, wrong
-from trainium_cdk.client.jobs.wrong_fields import describe_errors
+from trainium_cdk.client.jobs.packages import Upstream as Upstream
+from trainium_cdk.client.jobs.words import (
+    SET_BY_RUNNER,
+    WORD,
+    Array,
+    EnvName,
+    Image,
+    JobId,
+    Label,
+    Name,
+    SbatchOption,
+    Source,
+    TimeLimit,
+    describe_errors,
+    fits,
+    passable,
+    shown,
+    wrong,
+)
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner import arrays
@@ -90,7 +104,7 @@ class Job(BaseModel):
     instance_type: (
         Annotated[str, replace(WORD, words="the name of an instance type", example="trn2.48xlarge")] | None
     ) = Field(default=None, description="Instance type, where a queue mixes several.")
-    compute_resource: Word | None = Field(
+    compute_resource: Label | None = Field(
         default=None,
         description="Slurm: compute resource. Default: all of the queue that have the job's instance type and EFA.",
     )
@@ -122,7 +136,7 @@ class Job(BaseModel):
         default=3, ge=1, le=100, description="With --keep: checkpoints of the job that stay there, the newest."
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
-    priority: Word | None = Field(
+    priority: Label | None = Field(
         default=None,
         description="Kubernetes: priority class: low, normal, high, or another of the cluster's. Default: normal's.",
     )
@@ -136,25 +150,15 @@ class Job(BaseModel):
         le=1000,
         description="Kubernetes: take so many devices of one node, in a node group with share: true. Default: whole nodes.",
     )
-    after: (
-        Annotated[
-            str,
-            Text(
-                r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}(/[0-9]{1,3})?$",
-                "the id of a job, as trn list prints it",
-                "bert-large-3f2a",
-            ),
-        ]
-        | None
-    ) = Field(
+    after: JobId | None = Field(
         default=None,
         description="Id of a job that must have completed before this one begins. It is cancelled if that one fails. ARRAY: all of its "
         "members; ARRAY/INDEX: that one.",
     )
-    account: Word | None = Field(
+    account: Label | None = Field(
         default=None, description="Slurm: account that the job counts for. Default: the user's. Needs accounting."
     )
-    qos: Word | None = Field(
+    qos: Label | None = Field(
         default=None, description="Slurm: quality of service. Default: the account's. Needs accounting."
     )
     sbatch: tuple[SbatchOption, ...] = Field(
@@ -167,17 +171,7 @@ class Job(BaseModel):
         description="Run it once for each of these indices, for example 0-99. A member has its index in TRN_ARRAY_INDEX, and the id "
         "JOB/INDEX. The job is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
     )
-    resume_from: (
-        Annotated[
-            str,
-            Text(
-                rf"^(/[^\x00\n]{{1,1000}}|[a-z0-9][a-z0-9.-]{{0,89}}(/[0-9]{{1,3}})?|{ADDRESS})$",
-                "a folder on the cluster, an address in S3, or the id of a job, as trn list prints it",
-                "/efs/run7",
-            ),
-        ]
-        | None
-    ) = Field(
+    resume_from: Source | None = Field(
         default=None,
         description="Go on from the newest checkpoint of an earlier job. Give the job's id; an address in S3 that --keep has written to; or a folder "
         "or address with what its checkpoint directory had. It is copied once, before the job trains.",

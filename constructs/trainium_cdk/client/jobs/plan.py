@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainium_cdk.client.jobs import advice, checkpoints, packages
-from trainium_cdk.client.jobs.image_examples import how_to_build
+from trainium_cdk.client.jobs import packages
 from trainium_cdk.client.jobs.models import Batch as Batch
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.models import Plan as Plan
@@ -42,7 +41,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
-            f"several nodes cannot work. Use --nodes 1{advice.with_efa(job, cluster, fleet)}"
+            f"several nodes cannot work. Use --nodes 1{packages.with_efa(job, cluster, fleet)}"
         )
     if job.spmd and 0 < fleet.cores < job.processes_per_node and fleet.devices:
         raise JobError(
@@ -81,7 +80,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         notes=tuple(notes),
     )
     if job.resume_from:
-        checkpoints.check(made)
+        _check_resume(made)
     rights = _may_write(made)
     if "prepare" in made.stages and not cluster.containers:
         made = replace(made, prepared=_where_prepared(cluster, made.prepares_on))
@@ -145,7 +144,7 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
         fit = [f.queue for f in cluster.fleets if f.family in job.FAMILIES]
         raise JobError(
             f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. "
-            f"{f'Use --queue {fit[0]}' if fit else 'Use a cluster with such nodes'}, or {advice.others(cluster, fleet.instance_type)}"
+            f"{f'Use --queue {fit[0]}' if fit else 'Use a cluster with such nodes'}, or {packages.other_kinds(cluster, fleet.instance_type)}"
         )
     release, has, fix = cluster.neuron_release, cluster.stack, ""
     if job.image:
@@ -165,14 +164,14 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     elif job.needs_framework and cluster.framework not in job.FRAMEWORKS:
         raise JobError(
             f"{job.kind} needs framework {' or '.join(job.FRAMEWORKS)}, but the nodes of {cluster.stack} have {cluster.framework}. "
-            f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
+            f"{packages.how_to_deploy(job, cluster)}; or {packages.other_kinds(cluster, fleet.instance_type)}"
         )
     first, before = job.RELEASES
     if not within(release, *job.RELEASES):
         bounds = " and ".join([*([f"from {first}"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
             f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. "
-            f"{fix or advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
+            f"{fix or packages.how_to_deploy(job, cluster)}; or {packages.other_kinds(cluster, fleet.instance_type)}"
         )
 
 
@@ -195,7 +194,7 @@ def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     raise JobError(
         f"image is {job.image}, and {job.kind} runs with Neuron SDK {newest.version}, whose runtime {newest.runtime} is for driver "
         f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). "
-        f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
+        f"{packages.how_to_deploy(job, cluster)}; or {packages.other_kinds(cluster, fleet.instance_type)}"
     )
 
 
@@ -231,8 +230,15 @@ def _image(job: Job, cluster: Cluster) -> None:
     if cluster.containers and not (job.image or cluster.image):
         raise JobError(
             f"no container image: the catalogue has none of Neuron SDK {cluster.neuron_release} for training. Build one "
-            f"({how_to_build(cluster)}), and give the name that it prints as --image"
+            f"({_how_to_build(cluster)}), and give the name that it prints as --image"
         )
+
+
+def _how_to_build(cluster: Cluster) -> str:
+    """The command that builds a training image for a cluster."""
+    from trainium_cdk.description.catalog import Catalog
+
+    return f"trn image build {Catalog.load().image_example(cluster.neuron_release, cluster.framework)}"
 
 
 def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
@@ -349,6 +355,37 @@ def _part(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
         )
     cores = fleet.cores * wanted // fleet.devices
     return fleet.model_copy(update={"devices": wanted, "cores": cores, "efa": 0})
+
+
+def _check_resume(fitted: Plan) -> None:
+    """Check that a job can continue from the checkpoints that it names (`--resume-from`).
+
+    The newest complete checkpoint is copied by the stage `prepare`, so that no Trainium node waits for it, into the directory where the kind's own
+    program looks for its checkpoints after a restart. The directory that it comes from is only read.
+
+    Raises:
+        JobError: its program starts from none, or they are on no shared file system of the cluster.
+    """
+    job, made = fitted.job, fitted.job.CHECKPOINTS
+    name = job.resume_from
+    if name is None:
+        return
+    if made is None:
+        raise JobError(
+            f"resume_from is {name}, but {job.kind} cannot continue from a checkpoint: it writes none. Remove --resume-from"
+        )
+    if name.startswith("s3://"):
+        return
+    mounts = fitted.cluster.mount_dirs
+    if name.startswith("/") and not any(f"{name}/".startswith(f"{mount}/") for mount in mounts):
+        raise JobError(
+            f"resume_from is {name}, which is on no shared file system of {fitted.cluster.stack} ({', '.join(mounts)}). Copy it there "
+            "(trn cp), or give the id of a job"
+        )
+    if job.after and name.partition("/")[0] == job.after.partition("/")[0]:
+        raise JobError(
+            f"{name} is given as --after and as --resume-from. Submit this job when {name} has ended, without --after"
+        )
 
 
 def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainium_cdk.client.jobs.kubernetes import names, queue
+from trainium_cdk.client.jobs.kubernetes import names, reasons
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.look import event_text
 from trainium_cdk.client.operations.why import LINES, Evidence
@@ -51,14 +51,14 @@ def _warning(event: Object) -> Evidence:
 def _waiting(api: Api) -> list[Object]:
     """Workloads without nodes, where the reason is known: AWS has none, a capacity block is over, or another job has them."""
     found = api.list("Workload", without=["podSets"])
-    return [w for w in found if not names.condition(w, "Finished") and queue.reasons(w)]
+    return [w for w in found if not names.condition(w, "Finished") and reasons.why_no_nodes(w)]
 
 
 def waits(workload: Object, devices: Mapping[str, int] | None = None) -> Evidence:
     """Explain why a job waits for its nodes, in the words of the function that starts them."""
     owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
-    known = queue.Waits(devices=devices)
-    words = [*queue.reasons(workload, known), queue.taken(workload, known)]
+    known = reasons.Waits(devices=devices)
+    words = [*reasons.why_no_nodes(workload, known), reasons.taken(workload, known)]
     return _evidence(f"job {owner}", "; ".join(filter(None, words)), "")
 
 

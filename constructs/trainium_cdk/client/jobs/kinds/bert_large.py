@@ -12,8 +12,7 @@ from trainium_cdk.client.jobs import corrections, fetching, sent, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Scaling, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
-from trainium_cdk.client.jobs.texts import Data
-from trainium_cdk.client.jobs.words import check_run_steps, check_warm_up, wrong
+from trainium_cdk.client.jobs.words import Data, check_run_steps, check_warm_up, wrong
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.spec import Only, Part, Program
@@ -267,8 +266,8 @@ class BertLarge(Job):
 
     def require(self, plan: Plan) -> words.Words:
         mounts = plan.cluster.mount_dirs
-        start = () if self.resume_from else fetching.on_cluster(self.checkpoint, mounts)
-        return fetching.on_cluster(self.data, mounts) + start
+        start = () if self.resume_from else words.on_cluster(self.checkpoint, mounts)
+        return words.on_cluster(self.data, mounts) + start
 
     def _options(self, plan: Plan, data: words.Word, output: tuple[Part, ...], steps: int) -> words.Words:
         assert plan.batch is not None  # noqa: S101  created with the plan
@@ -288,7 +287,7 @@ class BertLarge(Job):
     def _phase1(self) -> words.Word:
         """The checkpoint that phase 2 starts from, or the folder of the job that writes it."""
         checkpoint = self.checkpoint or ""
-        return fetching.shared(checkpoint) if checkpoint.startswith("/") else (words.TRN, f"/jobs/{checkpoint}/output")
+        return words.shared(checkpoint) if checkpoint.startswith("/") else (words.TRN, f"/jobs/{checkpoint}/output")
 
     def _written(self) -> fetching.Steps:
         """Refuses a job whose phase 1 has written no checkpoint yet."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.client.jobs import fetching, hub, words
+from trainium_cdk.client.jobs import fetching, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
-from trainium_cdk.client.jobs.texts import AbsolutePath, Data, Override
-from trainium_cdk.client.jobs.words import wrong
+from trainium_cdk.client.jobs.words import AbsolutePath, Data, Override, wrong
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.spec import Program, Word, Words
@@ -61,13 +60,13 @@ class Finetune(Job):
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", pattern="checkpoint-*", last="trainer_state.json")
 
     kind: Literal["finetune"] = "finetune"
-    model: hub.Model = Field(
+    model: fetching.HubModel = Field(
         default="Qwen/Qwen3-8B", description="Model on Hugging Face. Llama is gated: --env HF_TOKEN."
     )
     weights: AbsolutePath | None = Field(
         default=None, description="Directory on the cluster with the model's files, which are not fetched then."
     )
-    dataset: hub.Dataset | None = Field(
+    dataset: fetching.HubDataset | None = Field(
         default=None,
         description="Data set on Hugging Face: OWNER/NAME, or OWNER/NAME CONFIGURATION. Default, without data: trl-lib/Capybara.",
     )
@@ -113,13 +112,13 @@ class Finetune(Job):
         return Batch(self.batch_size, self.accumulation, fleet.cores * self.nodes)
 
     def check(self, plan: Plan) -> None:
-        hub.check_home(self)
+        fetching.check_hub_home(self)
         if self.precompile:
             raise JobError(
                 "finetune cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
             )
         if self.weights is None:
-            hub.check_gated(self, self.model, "--weights")
+            fetching.check_gated(self, self.model, "--weights")
 
     def layout(self, plan: Plan) -> Mapping[str, str | int]:
         rank = {"lora_rank": self.lora_rank} if self.method == "lora" else {}
@@ -137,7 +136,7 @@ class Finetune(Job):
         return name, configuration
 
     def program(self, plan: Plan) -> Program:
-        model: Word = fetching.shared(self.weights) if self.weights else self.model
+        model: Word = words.shared(self.weights) if self.weights else self.model
         output: Word = (words.JOB, "/output")
         return Program(
             words.launch("-m", "trl.scripts.sft", *self._options(model, *self._dataset, output)),
@@ -161,7 +160,7 @@ class Finetune(Job):
 
     def require(self, plan: Plan) -> Words:
         mounts = plan.cluster.mount_dirs
-        return fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
+        return words.on_cluster(self.weights, mounts) + words.on_cluster(self.data, mounts)
 
     def _options(self, model: Word, dataset: Word, configuration: str, output: Word) -> Words:
         rate = words.number(self.learning_rate or _LEARNING_RATE[self.method])

@@ -15,8 +15,7 @@ from trainium_cdk.client.jobs import corrections, fetching, sent, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
-from trainium_cdk.client.jobs.texts import Data, Word
-from trainium_cdk.client.jobs.words import check_checkpoints, wrong
+from trainium_cdk.client.jobs.words import Data, Label, check_checkpoints, wrong
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.errors import JobError
@@ -116,7 +115,7 @@ class Gpt(Job):
         default=None,
         description="A directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data-name>.bin/.idx. Default: Wikipedia.",
     )
-    data_name: Word = Field(default=_DATA_NAME, description="File name of the .bin and .idx files, without ending.")
+    data_name: Label = Field(default=_DATA_NAME, description="File name of the .bin and .idx files, without ending.")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -193,7 +192,7 @@ class Gpt(Job):
         return {**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)}
 
     def require(self, plan: Plan) -> words.Words:
-        return fetching.on_cluster(self.data, plan.cluster.mount_dirs)
+        return words.on_cluster(self.data, plan.cluster.mount_dirs)
 
     def _options(self, data: tuple[Part, ...], output: tuple[Part, ...]) -> words.Words:
         return (

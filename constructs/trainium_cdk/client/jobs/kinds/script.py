@@ -1,22 +1,22 @@
 """A user's script, for PyTorch/XLA, TorchNeuron and JAX."""
 
+import ast
 import codecs
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from trainium_cdk.client.jobs import fetching, own_packages, sent, siblings, sweep, words
+from trainium_cdk.client.jobs import fetching, packages, sent, sweep, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job
 from trainium_cdk.client.jobs.plan import Plan
-from trainium_cdk.client.jobs.quote import printed, split
-from trainium_cdk.client.jobs.sbatch import may_pass_on
+from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.client.jobs.scheduler_calls import MAY_CALL, calls_of
-from trainium_cdk.client.jobs.words import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
+from trainium_cdk.client.jobs.words import MAX_SCRIPT_BYTES, fits, passable, refused_directives, shown, wrong
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.description.requirements import Requirements
@@ -27,25 +27,11 @@ from trainium_cdk.text import Text
 _PYTHONS = ("python", "python3")
 _JAX = "jax_process.py"  # of `jobs.sent`
 _INTERPRETERS = (*_PYTHONS, "bash", "sh")
-_LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
-_OPTIONS = {
-    "nodes": "nodes", "N": "nodes", "time": "time-limit", "t": "time-limit", "job-name": "name", "J": "name", "partition": "queue", "p": "queue",
-    "account": "account", "A": "account", "qos": "qos", "q": "qos", "array": "array", "a": "array", "ntasks-per-node": "tasks-per-node",
-}  # fmt: skip
-"""Options of sbatch -> options of `trn submit` that take the same value (sbatch's manual, Slurm 25.11)."""
-_SHORT = {"b": "begin", "d": "dependency", "L": "licenses", "w": "nodelist", "x": "exclude"}
-"""Other options of sbatch, by their letters, that `trn submit --sbatch` passes on."""
-_NEEDLESS = {
-    "exclusive": "a job has its nodes to itself",
-    "output": "trn logs prints it", "o": "trn logs prints it", "error": "trn logs prints it", "e": "trn logs prints it",
-    "requeue": "trn requeues a job whose node fails", "export": "--env sets variables", "chdir": "--workdir sends the folder",
-    "D": "--workdir sends the folder",
-}  # fmt: skip
 
 
 def _given(value: Any) -> Requirements | None:
     try:
-        return own_packages.given(value)
+        return packages.read_own(value)
     except RequirementError as e:
         raise wrong(str(e)) from None
 
@@ -145,7 +131,7 @@ class Script(Job):
                 f"{path} has {size:,} bytes; a script may have at most {MAX_SCRIPT_BYTES:,}. Put data on the shared file system"
             )
         alone = path.suffix == ".py" and "workdir" not in fields and "PYTHONPATH" not in fields.get("env", ())
-        if alone and (module := siblings.imported(path.parent, content)):
+        if alone and (module := _imported_sibling(path.parent, content)):
             give = printed("--workdir", path.parent)
             raise JobError(
                 f"{path} imports {module} from its folder, and only the script is sent. Send the folder: {give}"
@@ -239,7 +225,7 @@ class Script(Job):
             )
         if self.requirements:
             try:
-                own_packages.check_code(self.requirements, self.workdir, self.env)
+                packages.check_sent(self.requirements, self.workdir, self.env)
             except RequirementError as e:
                 raise wrong(str(e)) from None
         words = (self.command, *self.args)
@@ -293,7 +279,7 @@ class Script(Job):
         return "git" if self.requirements and any("git+" in line for line in self.requirements.lines) else ""
 
     def describe_packages(self, cluster: Cluster) -> str:
-        return own_packages.describe(self.requirements, self.image, cluster) if self.requirements else ""
+        return packages.describe_own(self.requirements, self.image, cluster) if self.requirements else ""
 
     def check(self, plan: Plan) -> list[str]:
         own_image = self.image and not self.framework  # then the framework is unknown
@@ -303,7 +289,7 @@ class Script(Job):
                 "without --precompile"
             )
         if self.requirements:
-            own_packages.check(plan.cluster, self.requirements.file)
+            packages.check_own(plan.cluster, self.requirements.file)
         if plan.cluster.containers and self.launcher == "batch":
             raise JobError(
                 f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher: the script starts on each node"
@@ -431,64 +417,36 @@ def _not_runnable(name: str, content: bytes) -> str:
     return refused_directives(content, name)
 
 
-def refused_directives(content: bytes, name: str) -> str:
-    """Describe why a script is refused for lines before its first command, and what to write instead; empty for other scripts."""
-    lines, taken, needless, unknown = 0, [], [], []
-    for text in content.decode(errors="replace").splitlines():
-        if text.strip() and not text.startswith("#"):
-            break  # sbatch reads no further
-        match = _LINE.match(text)
-        if match is None:
-            continue
-        lines += 1
-        for option, value in _parsed(match["rest"]) if match["of"] == "SBATCH" else []:
-            shown = f"{'-' if len(option) == 1 else '--'}{option}"
-            if option in _OPTIONS:
-                taken.append(printed(f"--{_OPTIONS[option]}", _as_taken(_OPTIONS[option], value)))
-            elif option in _NEEDLESS:
-                needless.append(f"{shown} is not needed: {_NEEDLESS[option]}")
-            elif may_pass_on(_SHORT.get(option, option)) and (len(option) > 1 or option in _SHORT):
-                name = _SHORT.get(option, option)
-                taken.append(printed("--sbatch", f"--{name}={value}" if value else f"--{name}"))
-            else:
-                unknown.append(f"trn submit has no option for {shown}")
-    if not lines:
+def _imported_sibling(folder: Path, content: bytes) -> str:
+    """The first module that a script surely imports from its folder; empty if there is none, or it is no Python."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    if calls_of(name, content):
-        taken.append("--launcher batch")
-    instead = f", and submit it with {' '.join(dict.fromkeys(taken))}" if taken else ""
-    has = f"has {lines} lines of a scheduler" if lines > 1 else "has a line of a scheduler"
-    first = f"{has} (#SBATCH or similar), which nothing reads here. Remove {'them' if lines > 1 else 'it'}{instead}"
-    return ". ".join([first, *dict.fromkeys([*needless, *unknown])])
+    return next((name for name in _imported_names(tree) if _is_there(folder, name)), "")
 
 
-def _as_taken(option: str, value: str) -> str:
-    """A value of sbatch in the form that `trn submit` takes."""
-    if option == "nodes":
-        return value.rpartition("-")[2]  # the most of a range
-    if option == "name":
-        return re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
-    if option == "time-limit":
-        days, dash, clock = value.rpartition("-")
-        parts = clock.split(":")
-        if dash:  # D-HH, D-HH:MM
-            return f"{days}-{':'.join([*parts, '00', '00'][:3])}"
-        return f"00:{clock}" if len(parts) == 2 else value  # MM:SS
-    return value
+def _imported_names(node: ast.AST) -> Iterator[str]:
+    """Dotted names of what is imported. What is imported under a condition, or may fail, is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (one.name for one in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+            yield child.module
+            yield from (f"{child.module}.{one.name}" for one in child.names)
+        elif not isinstance(child, ast.If | ast.Try | ast.IfExp):
+            yield from _imported_names(child)
 
 
-def _parsed(text: str) -> list[tuple[str, str]]:
-    """The options of a line and their values; what follows a # is a comment."""
-    options: list[tuple[str, str]] = []
-    for word in split(text):
-        if word.startswith("--"):
-            option, _, value = word[2:].partition("=")
-            options.append((option, value))
-        elif word.startswith("-") and len(word) > 1:
-            options.append((word[1], word[2:].removeprefix("=")))
-        elif options and not options[-1][1]:
-            options[-1] = (options[-1][0], word)
-    return options
+def _is_there(folder: Path, name: str) -> bool:
+    """Return whether Python finds a module in a folder. A folder of data may have the name of an installed package: it counts by its modules."""
+    top, *below = name.split(".")
+    if top in sys.stdlib_module_names:
+        return False
+    files = [f"{top}.py", f"{top}/__init__.py"]
+    if below:
+        files += [f"{top}/{below[0]}.py", f"{top}/{below[0]}/__init__.py"]
+    return any((folder / file).is_file() for file in files)
 
 
 KIND = Script

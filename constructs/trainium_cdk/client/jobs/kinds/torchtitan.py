@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.client.jobs import fetching, hub, words
+from trainium_cdk.client.jobs import fetching, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Upstream, plain
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Plan
-from trainium_cdk.client.jobs.texts import AbsolutePath, Data, Override, Word
-from trainium_cdk.client.jobs.words import shown, wrong
+from trainium_cdk.client.jobs.words import AbsolutePath, Data, Label, Override, shown, wrong
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.catalog.sources import SourceTree
 from trainium_cdk.errors import JobError
@@ -83,7 +82,7 @@ class TorchTitan(Job):
     }
 
     kind: Literal["torchtitan"] = "torchtitan"
-    preset: Word | None = Field(
+    preset: Label | None = Field(
         default=None,
         description="Model, with all that it needs: qwen3-8b, llama3.1-8b, deepseek-v3-16b, gpt-oss-20b, qwen3-8b-sft, or one of the "
         "environment file (catalog: torchtitan). Other options change its values. Default, without module and config: qwen3-8b.",
@@ -105,7 +104,7 @@ class TorchTitan(Job):
         ]
         | None
     ) = Field(default=None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required.")
-    model: hub.Model | None = Field(
+    model: fetching.HubModel | None = Field(
         default=None, description="Model on Hugging Face, whose tokenizer is fetched. Default: the preset's."
     )
     initial_weights: bool = Field(
@@ -119,7 +118,7 @@ class TorchTitan(Job):
         description="Directory on the cluster, or s3://, with a data set that the library datasets reads: JSON lines with `text`, or, of "
         "conversations, as its configuration expects. No internet is needed then. Default: the configuration's own.",
     )
-    dataset: hub.Dataset | None = Field(
+    dataset: fetching.HubDataset | None = Field(
         default=None,
         description="Data set of the configuration on Hugging Face, to be fetched first: OWNER/NAME, or OWNER/NAME CONFIGURATION.",
     )
@@ -182,7 +181,7 @@ class TorchTitan(Job):
             )
 
     def check(self, plan: Plan) -> None:
-        hub.check_home(self)
+        fetching.check_hub_home(self)
         if self.precompile:
             raise JobError(
                 f"{self.kind} cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
@@ -192,7 +191,7 @@ class TorchTitan(Job):
                 "neither model nor assets is given, and the tokenizer is needed. Give --model OWNER/NAME or --assets DIRECTORY"
             )
         if self.model and self.assets is None:
-            hub.check_gated(self, self.model, "--assets")
+            fetching.check_gated(self, self.model, "--assets")
 
     def layout(self, plan: Plan) -> Mapping[str, str | int]:
         # the position in the data is of each data-parallel worker
@@ -216,7 +215,7 @@ class TorchTitan(Job):
 
     def program(self, plan: Plan) -> Program:
         model, data = self._model, self._data
-        assets: words.Word = model.place if model else fetching.shared(self.assets or "")
+        assets: words.Word = model.place if model else words.shared(self.assets or "")
         started = (
             *(*_ONE_LOG, "-m", "torchtitan.train"),
             *("--module", self.module or "", "--config", self.config or "", "--training.steps", str(self.steps)),
@@ -247,7 +246,7 @@ class TorchTitan(Job):
 
     def require(self, plan: Plan) -> words.Words:
         mounts = plan.cluster.mount_dirs
-        return fetching.on_cluster(self.assets, mounts) + fetching.on_cluster(self.data, mounts)
+        return words.on_cluster(self.assets, mounts) + words.on_cluster(self.data, mounts)
 
     def _dataset(self, data: fetching.Fetched | None) -> fetching.Steps:
         if data:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures
 from trainium_cdk._aws import client as aws_client
-from trainium_cdk.client.jobs.sessions import TO_HOST, answers, forward, free_port
+from trainium_cdk.client.jobs.forward import TO_HOST, answers, forward_port, free_port
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import TransportError
 
@@ -205,7 +205,7 @@ def reach(cluster: EksCluster, endpoint: Endpoint, *, port: int = 0) -> Endpoint
             "bastion host. Work from inside its VPC, or deploy with eks.bastion_host"
         )
     port = port or free_port()
-    forward(cluster.bastion_host_id, cluster.region, TO_HOST, {"host": host, "portNumber": str(number)}, port)
+    forward_port(cluster.bastion_host_id, cluster.region, TO_HOST, {"host": host, "portNumber": str(number)}, port)
     return replace(endpoint, url=f"https://127.0.0.1:{port}", server_name=host)
 
 

@@ -15,20 +15,8 @@ from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.backend import Backend, all_submitted, read_answer, unknown_job, until
 from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.job_spec import new_token
-from trainium_cdk.client.jobs.kubernetes import (
-    access,
-    foreign,
-    inside,
-    logs,
-    look,
-    members,
-    names,
-    nodes,
-    reader,
-    status,
-    tensorboard,
-)
-from trainium_cdk.client.jobs.kubernetes.api import Api
+from trainium_cdk.client.jobs.kubernetes import access, inside, logs, look, names, nodes, reader, status
+from trainium_cdk.client.jobs.kubernetes.api import Api, Object
 from trainium_cdk.client.jobs.kubernetes.objects import objects, render
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
@@ -37,8 +25,6 @@ from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, 
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, JobError, SubmitError, TrnError, UnknownJob
 from trainium_cdk.runner.blocks import Block
-
-Object = dict[str, Any]
 
 _CANCEL_SECONDS = 60
 """Seconds that pods may take to end."""
@@ -109,9 +95,9 @@ class KubernetesBackend(Backend):
             if line := blocks.line(rendered, *self.blocks):
                 self.say(line)
         if workdir := getattr(rendered.job, "workdir", None):
-            from trainium_cdk.client.jobs.archive import send
+            from trainium_cdk.client.jobs.workdir import send_folder
 
-            sent = send(workdir, self.cluster.bucket, self.cluster.region)
+            sent = send_folder(workdir, self.cluster.bucket, self.cluster.region)
         existing = Submitter(self.cluster, self.api, rendered, made, self.sleep).send()
         if rendered.job.after:
             with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too
@@ -146,7 +132,7 @@ class KubernetesBackend(Backend):
             self._release(one)
         if all(row["columns"]["TerminalState"] for row in rows):
             self._forget_variables(names.array(rows[0]))
-        return members.of(rows, seen)
+        return look.array_status(rows, seen)
 
     def seen(self, id: str, *, any_member: bool = False) -> JobObjects:
         """The job's objects in the cluster. Raises as `status` does.
@@ -187,10 +173,10 @@ class KubernetesBackend(Backend):
         rows, workloads = look.rows(self.api), look.Workloads(self.api)
         places = look.waiting(self.devices, workloads) if workloads.without else {}
         jobs = look.list_jobs(self.api, limit, self.devices, rows, places)
-        return jobs, foreign.list_others(self.api, workloads, places, rows)
+        return jobs, nodes.list_others(self.api, workloads, places, rows)
 
     def ids(self, limit: int) -> tuple[str, ...]:
-        return tuple(members.grouped(look.rows(self.api)))[:limit]
+        return tuple(look.grouped(look.rows(self.api)))[:limit]
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """Return the settings in the job's object, without a script's arguments. Errors as of `status`."""
@@ -202,7 +188,7 @@ class KubernetesBackend(Backend):
     def others(self) -> tuple[Foreign, ...]:
         workloads = look.Workloads(self.api)
         places = look.waiting(self.devices, workloads) if workloads.without else {}
-        return foreign.list_others(self.api, workloads, places, look.rows(self.api))
+        return nodes.list_others(self.api, workloads, places, look.rows(self.api))
 
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
@@ -219,7 +205,7 @@ class KubernetesBackend(Backend):
     def _cancel_array(self, rows: Sequence[Object]) -> JobStatus:
         """Cancel an array's members, waiting ones first: none may start on the nodes of a cancelled one."""
         name = names.array(rows[0])
-        for row in sorted(rows, key=members.waits, reverse=True):
+        for row in sorted(rows, key=look.waits, reverse=True):
             if not row["columns"]["TerminalState"]:
                 with contextlib.suppress(UnknownJob):  # deleted meanwhile
                     self._fail(names.id_of(row), self._job(row["metadata"]["name"]))
@@ -317,7 +303,7 @@ class KubernetesBackend(Backend):
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Tunnel]:
-        return tensorboard.serve(self, id, image=image, port=port, say=say)
+        return reader.serve_tensorboard(self, id, image=image, port=port, say=say)
 
     def _found(self, id: str) -> tuple[Object, Sequence[Object]]:
         """A job's JobSet. For an array, the first member's, and all members' rows (see `look.rows`). Errors as of `status`."""
@@ -329,7 +315,7 @@ class KubernetesBackend(Backend):
                 with contextlib.suppress(JobError):  # too long
                     rows = look.array(self.api, names.object_name(id))
             if not rows:
-                foreign.refuse(self.api, id, self.others())
+                nodes.refuse_foreign(self.api, id, self.others())
                 raise
         rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows
@@ -344,7 +330,7 @@ class KubernetesBackend(Backend):
             raise unknown_job(id, self.cluster)
         if not names.is_job(found):
             why = next((one.reason for one in self.others() if one.name == found["metadata"]["name"]), "")
-            raise foreign.error(self.api, "jobset", id, why)
+            raise nodes.foreign_error(self.api, "jobset", id, why)
         return found
 
 

@@ -1,22 +1,24 @@
-"""Jobs as the cluster's API describes them, in a number of requests that does not grow with the number of jobs."""
+"""Jobs as the cluster's API describes them, in a number of requests that does not grow with the number of jobs; and arrays, the status of their members
+as one."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from trainium_cdk.client.jobs.kubernetes import members, names, queue, status
+from trainium_cdk.client.jobs.kubernetes import names, reasons, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
-from trainium_cdk.client.jobs.kubernetes.members import waits
-from trainium_cdk.client.jobs.kubernetes.queue import Waits
+from trainium_cdk.client.jobs.kubernetes.reasons import Waits
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
-from trainium_cdk.client.jobs.status import JobStatus, Stage
+from trainium_cdk.client.jobs.status import JobStatus, Stage, of_members
 from trainium_cdk.description.outputs import GROUP_LABEL, EksCluster
 from trainium_cdk.errors import ApiError
+from trainium_cdk.runner import arrays
 
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -28,6 +30,9 @@ _REFUSED = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed"
 """Reasons of a warning about a Job or JobSet (JobSet 0.12.0, pkg/constants; Kubernetes' Job controller)."""
 _NAMED = 200
 """Most jobs that one request names."""
+
+
+_DELETED = "its JobSet was deleted: by someone, or 14 days after its end"
 
 
 class JobSource(Protocol):
@@ -69,7 +74,7 @@ def list_jobs(
             row["metadata"]["uid"], Waits()
         ).position
 
-    groups = sorted(members.grouped(everything).values(), key=lambda group: min(map(order, group)))[:limit]
+    groups = sorted(grouped(everything).values(), key=lambda group: min(map(order, group)))[:limit]
     needing = _of(api, [row for group in groups for row in _needing_details(group)])
     found = read_jobs(api, needing, devices, places, completed=False)
     seen: dict[str, list[JobObjects]] = {}
@@ -79,7 +84,7 @@ def list_jobs(
     for group in groups:
         name = names.submission(group[0])
         if names.array(group[0]):
-            made.append(members.of(group, seen.get(name, [])))
+            made.append(array_status(group, seen.get(name, [])))
         else:
             made += [status.status(warned(api, one, warnings)) for one in seen.get(name, [])]
     return tuple(made)
@@ -97,9 +102,9 @@ def _needing_details(group: Sequence[Object]) -> Sequence[Object]:
 def active(api: Api) -> tuple[JobStatus, ...]:
     """The jobs and arrays that run or wait, without what their pods report."""
     found = []
-    for name, group in members.grouped(rows(api)).items():
+    for name, group in grouped(rows(api)).items():
         if names.array(group[0]):
-            found.append(members.of(group, []))
+            found.append(array_status(group, []))
         else:
             state = "PENDING" if waits(group[0]) else "RUNNING"
             found.append(status.of(group[0], [Stage(names.TRAIN, name, group[0]["columns"]["TerminalState"] or state)]))
@@ -284,7 +289,7 @@ class Workloads:
 def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits]:
     """Return the position of each waiting Workload, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
     api, everything = workloads.api, workloads.without
-    apart = {uid: Waits(devices=devices, workload=w) for w in everything if queue.aside(w) for uid in names.owners(w)}
+    apart = {uid: Waits(devices=devices, workload=w) for w in everything if reasons.aside(w) for uid in names.owners(w)}
     found = [w for w in everything if _pending(w)]
     found.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), _since(w), w["metadata"]["name"]))
     if not found:
@@ -292,7 +297,7 @@ def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits
     local, queues = api.list("LocalQueue"), list[Object]()
     with contextlib.suppress(ApiError):  # a cluster's own user may not be allowed to
         queues = api.list("ClusterQueue")
-    return apart | queue.waiting(found, _holders(workloads), local, queues, devices)
+    return apart | reasons.waiting(found, _holders(workloads), local, queues, devices)
 
 
 def _holders(workloads: Workloads) -> list[Object]:
@@ -339,3 +344,82 @@ def _named(api: Api, kind: str, label: str, values: Sequence[str]) -> list[Objec
     if len(values) > _NAMED:
         return [o for o in api.list(kind) if (o["metadata"].get("labels") or {}).get(label) in set(values)]
     return api.list(kind, labels=f"{label} in ({','.join(values)})") if values else []
+
+
+def grouped(rows: Iterable[Object]) -> dict[str, list[Object]]:
+    """The JobSets by what they were submitted as, in their order: a job, or the members of an array."""
+    groups: dict[str, list[Object]] = {}
+    for row in rows:
+        groups.setdefault(names.submission(row), []).append(row)
+    return groups
+
+
+def array_status(rows: Sequence[Object], seen: Iterable[JobObjects]) -> JobStatus:
+    """An array.
+
+    Args:
+        rows: its members' metadata with `columns` (see `Api.table`), at least one.
+        seen: the status of some members; the others have the state of their row.
+    """
+    detailed = {one.job["metadata"]["name"]: status.status(one) for one in seen}
+    found = {
+        _index(row): replace(
+            _member(row, detailed.get(row["metadata"]["name"])), values=status.described(row)["values"]
+        )
+        for row in rows
+    }
+    first = min(rows, key=lambda row: int(_index(row)))
+    one = detailed.get(first["metadata"]["name"]) or status.of(first, ())
+    for index in _indices(first):
+        found.setdefault(index, Stage(index, "", "UNKNOWN", _DELETED))
+    members = tuple(found[index] for index in sorted(found, key=int))
+    name, directory = names.array(first), one.directory.removesuffix(f"/{_index(first)}")
+    return replace(
+        one,
+        id=name,
+        directory=directory,
+        checkpoints=one.checkpoints.replace(one.directory, directory, 1),
+        stages=(*_prepare(first, rows, detailed), of_members(name, members)),
+        members=members,
+    )
+
+
+def _indices(row: Object) -> list[str]:
+    job = status.described(row).get("job")
+    array = job.get("array") if isinstance(job, dict) else None  # its description may have been edited
+    if not isinstance(array, str) or not re.fullmatch(arrays.PATTERN, array) or arrays.problem(array):
+        return []
+    return [str(index) for index in arrays.indices(array)]
+
+
+def _index(row: Object) -> str:
+    index = str(row["metadata"]["labels"].get(names.MEMBER_LABEL, ""))
+    return index if index.isdecimal() else "0"
+
+
+def _member(row: Object, found: JobStatus | None) -> Stage:
+    if found is None:
+        ended = str(row["columns"]["TerminalState"] or "").upper()
+        return Stage(_index(row), row["metadata"]["name"], ended or ("PENDING" if waits(row) else "RUNNING"))
+    now = found.stages[-1] if found.current.name == names.PREPARE else found.current
+    reason = now.reason if now.name == names.TRAIN else f"{now.name}: {now.reason}".removesuffix(": ")
+    return replace(now, name=_index(row), number=row["metadata"]["name"], reason=reason)
+
+
+def _prepare(first: Object, rows: Sequence[Object], detailed: Mapping[str, JobStatus]) -> list[Stage]:
+    """The stage that all members share, if they have one: as a member that waits for it tells, else it has completed."""
+    if names.PREPARE not in status.described(first)["stages"]:
+        return []
+    number = names.prepare_job(names.array(first))
+    known = [found.stages[0] for row in rows if (found := detailed.get(row["metadata"]["name"]))]
+    # a member that was cancelled while it waited keeps its label
+    labels = [row["metadata"].get("labels") or {} for row in rows if waits(row)]
+    waiting = any(one.get(names.AFTER_LABEL) == number for one in labels)
+    state = "PENDING" if waiting else "COMPLETED"
+    return [
+        next((s for s in known if s.state != "COMPLETED"), known[0] if known else Stage(names.PREPARE, number, state))
+    ]
+
+
+def waits(row: Object) -> bool:
+    return not row["columns"]["TerminalState"] and str(row["columns"]["Suspended"]).lower() == "true"

@@ -30,8 +30,9 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.client.jobs.job_spec import job_id, job_spec
+from trainium_cdk.client.jobs.job_spec import job_id, job_spec, launch_environment
 from trainium_cdk.client.jobs.kubernetes import names, pods
+from trainium_cdk.client.jobs.kubernetes.pods import devices
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.client.jobs.pyz import pyz
@@ -41,7 +42,7 @@ from trainium_cdk.runner import arrays, spec
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import Plan
     from trainium_cdk.client.jobs.pyz import Pyz
-    from trainium_cdk.description.outputs import EksCluster
+    from trainium_cdk.description.outputs import Cluster, EksCluster, Fleet
 
 Object = pods.Object
 
@@ -461,3 +462,26 @@ def _to_yaml(objects: Sequence[Object]) -> str:
     out = StringIO()
     writer.dump_all([readable(thing) for thing in objects], out)
     return out.getvalue()
+
+
+def pods_of_clients(cluster: Cluster) -> dict[str, Any]:
+    """Return by instance type: `resources` of a pod that fills a node, and `env`, the launch variables of its training. For other clients than `trn`, such
+    as TorchX."""
+    fleets = {fleet.instance_type: fleet for fleet in reversed(cluster.fleets)}
+    return {
+        name: {"resources": devices(fleet), "env": _client_environment(cluster, fleet)}
+        for name, fleet in fleets.items()
+    }
+
+
+def _client_environment(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
+    """Return the launch variables of a script on two nodes, if the fleet allows several. The image decides nothing here."""
+    from trainium_cdk.client.jobs.kinds.script import Script
+
+    alone = cluster.model_copy(update={"fleets": (fleet,)})
+    for nodes in (2, 1):
+        try:
+            return launch_environment(plan(Script(filename="x", content=b"x", nodes=nodes, image="x/y:z"), alone))
+        except JobError:
+            continue
+    return {}

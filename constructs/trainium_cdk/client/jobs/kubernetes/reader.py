@@ -11,15 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainium_cdk.client.jobs import answers
+from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED, Document, document
+from trainium_cdk.client.jobs.backend import until
+from trainium_cdk.client.jobs.forward import Tunnel, serves
 from trainium_cdk.client.jobs.kubernetes import pods, status
 from trainium_cdk.client.jobs.kubernetes.api import Api
+from trainium_cdk.client.jobs.kubernetes.inside import Forward
+from trainium_cdk.client.jobs.kubernetes.look import JobSource
 from trainium_cdk.client.jobs.kubernetes.names import FOLDER, labels
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, TransportError
-from trainium_cdk.runner.requests import Cluster, write_request
+from trainium_cdk.runner.requests import BOARD_HOURS, Cluster, write_request
 from trainium_cdk.runner.spec import SpecError, unpack
 
 Object = dict[str, Any]
@@ -28,6 +32,8 @@ FILES = "/trn/files"
 _LONGEST_LOG = 1 << 30
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
+BOARD_PORT = 6006
+_READY_SECONDS = 120.0
 RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
 _PRINT = """\
 import os, shutil, sys
@@ -103,7 +109,7 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     return _run(api, made, _LONGEST_LOG, f"the log has more than {_LONGEST_LOG >> 30} GiB. Copy it with trn cp")
 
 
-def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> answers.Document:
+def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Document:
     """The document with which the runner answers a request, in such a pod. The request is in a Secret: it may hold secrets, and neither a
     pod's description nor an audit log has them.
 
@@ -121,11 +127,11 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
     made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
     with sent(api, made, files):
-        printed = _run(api, made, answers.MOST_PACKED, f"pod {name} printed more than an answer can be").decode(
+        printed = _run(api, made, MOST_PACKED, f"pod {name} printed more than an answer can be").decode(
             errors="replace"
         )
     try:
-        return answers.document(unpack(printed, answers.MOST).decode(errors="replace"))
+        return document(unpack(printed, MOST).decode(errors="replace"))
     except SpecError as e:
         raise TransportError(f"pod {name} gave no answer ({e}): {printed[-300:].strip()}") from None
 
@@ -152,7 +158,7 @@ def _run(api: Api, pod: Object, most: int, too_much: str) -> bytes:
     api.create("Pod", pod)
     try:
         seconds = pod["spec"]["activeDeadlineSeconds"] - START_SECONDS
-        ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"), seconds)
+        ended = until_pod(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"), seconds)
         pieces: list[bytes] = []
         for piece in api.log(name, "main"):
             pieces.append(piece)
@@ -177,7 +183,7 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def until(api: Api, name: str, done: Callable[[Object], bool], seconds: float = 0) -> Object:
+def until_pod(api: Api, name: str, done: Callable[[Object], bool], seconds: float = 0) -> Object:
     """Wait for a pod to start, and so many seconds more.
 
     Raises:
@@ -200,3 +206,66 @@ def until(api: Api, name: str, done: Callable[[Object], bool], seconds: float = 
                 "system nodes (trn show kubeconfig; kubectl get nodes)?"
             )
         time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def serve_tensorboard(
+    backend: JobSource,
+    id: str,
+    *,
+    image: str | None = None,
+    port: int = 0,
+    say: Callable[[str], None] = print,
+) -> Iterator[Tunnel]:
+    """TensorBoard over all of a job's directory, in a pod on a system node, which is deleted with this context, and ends after
+    half a day even if this process is killed.
+
+    Args:
+        image: default: the job's.
+        port: of this machine. Default: a free one.
+
+    Raises:
+        UnknownJob, TransportError
+    """
+    seen = backend.seen(id, any_member=True)
+    directory = backend.status(id).directory
+    image = image or str(status.train_spec(seen.job)["containers"][0]["image"])
+    name = f"trn-tensorboard-{secrets.token_hex(4)}"
+    command, files = [*RUNNER, "board", directory, str(BOARD_PORT)], {"runner.pyz": pyz().content}
+    seconds = BOARD_HOURS * 3600
+    made = pod(backend.cluster, name, "tensorboard", image, command, seconds=seconds, port=BOARD_PORT, files=files)
+    api = backend.api
+    with sent(api, made, files), _created(api, made):
+        say(f"TensorBoard starts in pod {name}; pulling its image takes some minutes the first time")
+        until_pod(api, name, lambda p: p["status"].get("phase") not in (None, "Pending"))
+        with Forward(api, name, BOARD_PORT, local=port) as forward:
+            ended = f"TensorBoard's pod {name} has ended. Start it again"
+            board = Tunnel(forward.port, lambda: _phase(backend, name) == "Running", ended)
+            if not until(lambda: _serves(backend, name, board.url), _READY_SECONDS):
+                raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")
+            yield board
+
+
+@contextlib.contextmanager
+def _created(api: Api, pod: dict[str, Any]) -> Iterator[None]:
+    api.create("Pod", pod)
+    try:
+        yield
+    finally:
+        api.delete("Pod", pod["metadata"]["name"])
+
+
+def _phase(backend: JobSource, name: str) -> str:
+    try:
+        return str(backend.api.get("Pod", name).get("status", {}).get("phase", ""))
+    except TransportError:
+        return ""
+
+
+def _serves(backend: JobSource, name: str, url: str) -> bool:
+    if _phase(backend, name) in ("Failed", "Succeeded"):
+        if full := status.memory_full(backend.api.get("Pod", name), "main"):
+            raise TransportError(f"TensorBoard {full}")
+        lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
+        raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
+    return serves(url)

@@ -12,8 +12,6 @@ from typing import Any
 from trainium_cdk.cdk.eks.scaler.labels import unready
 from trainium_cdk.client.jobs.answers import plain
 from trainium_cdk.client.jobs.ending import with_reason
-from trainium_cdk.client.jobs.kubernetes.ends import cut as cut
-from trainium_cdk.client.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
 from trainium_cdk.client.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
@@ -35,7 +33,15 @@ from trainium_cdk.client.jobs.kubernetes.names import (
     submission,
     submitted,
 )
-from trainium_cdk.client.jobs.kubernetes.queue import Waits, describe_wait
+from trainium_cdk.client.jobs.kubernetes.reasons import (
+    Waits,
+    cut,
+    describe_failure,
+    describe_no_python,
+    describe_wait,
+    is_without_program,
+    told_by,
+)
 from trainium_cdk.client.jobs.status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.description.outputs import ROLE_LABEL
 from trainium_cdk.errors import JobError

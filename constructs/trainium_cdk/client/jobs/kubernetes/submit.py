@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from trainium_cdk.client.jobs import checkpoints
 from trainium_cdk.client.jobs.backend import ONE_QUESTION, Patience
 from trainium_cdk.client.jobs.kubernetes import look, names, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
@@ -291,8 +291,22 @@ def _after(api: Api, where: str, other: str) -> None:
 
 def _source(api: Api, where: str, plan: Plan, source: str) -> None:
     job = api.find("JobSet", names.object_name(source))  # deleted some time after its end: then `prepare` compares
-    if job and (reason := checkpoints.problem(plan, status.described(job))):
+    if job and (reason := resume_problem(plan, status.described(job))):
         raise SubmitError(f"{where}: {reason}")
+
+
+def resume_problem(plan: Plan, record: Mapping[str, Any]) -> str:
+    """Describe why a job cannot use the checkpoints of the one with this record; empty if it can, by the record. As `runner.prepare.resume`."""
+    name, job, there = plan.job.resume_from, plan.job, record.get("checkpoints_of")
+    if (kind := str(record.get("kind"))[:40]) != job.kind:
+        return f"{name} is a job of kind {kind}, whose checkpoints {job.kind} does not read. Submit the same kind, or name another job"
+    for key, value in job.layout(plan).items():
+        if isinstance(there, dict) and there.get(key) != value:
+            return (
+                f"{name} has checkpoints of a job with {key} {str(there.get(key))[:100]}, and this job has {key} {value}, with which they "
+                "cannot be read. Submit it with the same"
+            )
+    return ""
 
 
 def _refusal(error: ApiError) -> str:

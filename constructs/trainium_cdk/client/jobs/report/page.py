@@ -10,9 +10,8 @@ from xml.etree.ElementTree import Element
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.client.drawing.chart import ChartLine, bars, chart, number
 from trainium_cdk.client.drawing.markup import element, html
-from trainium_cdk.client.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.client.jobs.report.curve import METRICS, points_of_each
-from trainium_cdk.client.jobs.report.run import Run
+from trainium_cdk.client.jobs.report.run import NOT_COUNTED, Run
 from trainium_cdk.client.jobs.report.text import dollars, duration, moment
 from trainium_cdk.client.jobs.status import ACTIVE, Stage, last_step, shown_values
 from trainium_cdk.description.catalog import Catalog

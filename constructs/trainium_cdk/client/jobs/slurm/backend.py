@@ -1,9 +1,8 @@
-"""Jobs on a Slurm cluster: each operation is one request to the runner on its head node."""
+"""Jobs on a Slurm cluster: each operation is one request to the runner on its head node; a log is read in pieces."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -11,14 +10,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainium_cdk.client.jobs import quote
+from trainium_cdk.client.jobs import joined, quote
 from trainium_cdk.client.jobs.answers import Document, document
-from trainium_cdk.client.jobs.backend import ONE_QUESTION, Backend, Patience, all_submitted, read_answer
-from trainium_cdk.client.jobs.slurm import commands, logs
-from trainium_cdk.client.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result, Transport, is_head_node
-from trainium_cdk.client.jobs.status import ENDED_BADLY, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
+from trainium_cdk.client.jobs.backend import (
+    FOLLOWING,
+    ONE_QUESTION,
+    Backend,
+    Changes,
+    Patience,
+    all_submitted,
+    check_log,
+    read_answer,
+)
+from trainium_cdk.client.jobs.slurm.transport import (
+    NOT_THEIRS,
+    Result,
+    Transport,
+    as_user,
+    shell,
+)
+from trainium_cdk.client.jobs.status import (
+    ENDED_BADLY,
+    Foreign,
+    JobStatus,
+    LogChunk,
+    Node,
+    Stage,
+    Submitted,
+    last_begun,
+)
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, TransportError
 from trainium_cdk.runner import requests
@@ -115,7 +137,7 @@ class SlurmBackend(Backend):
         return dict(self.ask_runner(requests.JobSettings(id)))
 
     def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
-        found: requests.History = self.ask_runner(requests.Report(id, logs.LOG_BYTES))
+        found: requests.History = self.ask_runner(requests.Report(id, LOG_BYTES))
         whole = {name: log.data for name, log in found.logs.items() if len(log.data) >= log.size}
         return explained(found.job), found.settings, whole
 
@@ -181,9 +203,9 @@ class SlurmBackend(Backend):
         cluster, target = self.cluster, self.transport.instance or self.cluster.head_node_id
         user = cluster.job_user
         if node is None and command:
-            return target, commands.as_user(user, quote.words(command), "sudo")
+            return target, as_user(user, quote.words(command), "sudo")
         if node is None:
-            return target, commands.shell(user) if cluster.for_person else ""
+            return target, shell(user) if cluster.for_person else ""
         if not cluster.shares_ssh_keys or cluster.for_person:
             raise JobError(
                 f"nodes of {cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job"
@@ -191,7 +213,7 @@ class SlurmBackend(Backend):
         # not that user's configuration of ssh, which may name programs to start here
         ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node.name)]
         ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
-        return target, commands.as_user(cluster.image_user, " ".join(ssh), "sudo")
+        return target, as_user(cluster.image_user, " ".join(ssh), "sudo")
 
     def logs(
         self,
@@ -207,14 +229,14 @@ class SlurmBackend(Backend):
     ) -> Iterator[LogChunk]:
         def ask(of: str, begin: int, last: int | None, members: Mapping[str, int] = {}) -> requests.Log:
             nonlocal rank, node
-            given = requests.ReadLog(id, of, node, begin, logs.LOG_BYTES, last, members, rank)
+            given = requests.ReadLog(id, of, node, begin, LOG_BYTES, last, members, rank)
             log: requests.Log = self.ask(given, seconds=_SECONDS)
             if rank is not None and log.node is not None:
                 self.say(f"rank {rank} is on node {log.node}")
                 rank, node = None, log.node
             return replace(log, job=explained(log.job))
 
-        return logs.read(
+        return read_logs(
             self,
             ask,
             id,
@@ -232,11 +254,9 @@ class SlurmBackend(Backend):
         words = [*self.ask_runner(requests.WordsOnNode(id, node)), *command]
         if not (target := self.transport.instance):
             return subprocess.run(words, check=False).returncode
-        from trainium_cdk.client.jobs.sessions import terminal
+        from trainium_cdk.client.jobs.forward import terminal
 
-        return terminal(
-            target, self.cluster.region, commands.as_user(self.cluster.job_user, quote.words(words), "sudo")
-        )
+        return terminal(target, self.cluster.region, as_user(self.cluster.job_user, quote.words(words), "sudo"))
 
     def on_nodes(self, id: str, words: Sequence[str]) -> Sequence[str]:
         return tuple(self.ask(requests.RunOnNodes(id, tuple(words))))
@@ -338,27 +358,114 @@ def _last_words(result: Result) -> str:
     return " ".join(errors)[-600:] or f"exit code {result.code}"
 
 
-def connect(
-    cluster: SlurmCluster, *, local: bool | None = None, say: Callable[[str], None] | None = None
-) -> SlurmBackend:
-    """Arguments and errors as of `jobs.connect`."""
-    here = is_head_node(cluster) if local is None else local
-    if here:
-        return SlurmBackend(of_caller(cluster), LocalTransport())
-
-    def over_run_command() -> Transport:
-        from trainium_cdk.client.jobs.slurm.ssm import SsmTransport  # with boto3, which a dry run does not need
-
-        return SsmTransport.of(cluster, say)
-
-    return SlurmBackend(cluster, over_run_command)
+LOG_BYTES = 16 * 1024 * 1024
+"""Maximum bytes of a log in one response. Through SSM, large responses come through the stack's bucket."""
 
 
-def of_caller(cluster: SlurmCluster) -> SlurmCluster:
-    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Administrators there, and Session
-    Manager's own user, have no jobs."""
-    import getpass
+class AskLog(Protocol):
+    """Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte, or from the last so many lines; of an
+    array, from these bytes of its members."""
 
-    name = getpass.getuser()
-    is_person = os.getuid() >= 1000 and name not in ("ssm-user", cluster.image_user)
-    return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster
+    def __call__(self, of: str, begin: int, last: int | None, members: Mapping[str, int] = ...) -> requests.Log: ...
+
+
+def read_logs(
+    backend: Backend,
+    ask: AskLog,
+    id: str,
+    *,
+    stage: str | None,
+    node: int | None,
+    follow: bool,
+    offset: int,
+    tail: int | None,
+    changed: Callable[[JobStatus], None] | None,
+) -> Iterator[LogChunk]:
+    """See `SlurmBackend.logs`."""
+    notify = Changes(changed)
+    if not follow:
+        yield from _read_log(backend, ask, stage, node, offset, tail, notify)
+        return
+    status = backend.status(id)
+    check_log(status, stage, node, offset)
+    if status.members and stage != "prepare":
+        yield from joined.read(backend, _rounds(ask), follow=True, tail=tail, notify=notify)
+        return
+    names = [stage] if stage else [s.name for s in status.stages]
+    if tail is not None:
+        names = names[names.index(stage or last_begun(status)) :]
+    for name in names:
+        yield from _follow_log(backend, ask, name, offset if stage else 0, tail, notify)
+        tail = None
+
+
+def _rounds(ask: AskLog) -> joined.Ask:
+    return lambda begin, tail: _round(ask("train", 0, tail, begin))
+
+
+def _round(log: requests.Log) -> joined.Round:
+    members = log.members or ()
+    chunks = [LogChunk(log.stage, one.offset, one.data, one.member) for one in members]
+    return joined.Round(log.job, chunks, {one.member: one.size for one in members})
+
+
+def _read_log(
+    backend: Backend,
+    ask: AskLog,
+    stage: str | None,
+    node: int | None,
+    offset: int,
+    tail: int | None,
+    notify: Changes,
+) -> Iterator[LogChunk]:
+    """Yield the log up to its present end. A job that writes faster than it is read would never end it."""
+    patience = Patience(ONE_QUESTION, sleep=backend.sleep)
+
+    def ask_for(name: str) -> requests.Log:
+        return patience.ask(lambda: ask(name, offset, tail))
+
+    log = ask_for(stage or "")
+    check_log(log.job, stage, node, offset)
+    if log.members is not None:
+        yield from joined.read(backend, _rounds(ask), follow=False, tail=None, notify=notify, first=_round(log))
+        return
+    name, end = log.stage, log.piece.size
+    notify(log.job)
+    if tail is not None:
+        offset, tail = max(offset, log.piece.offset), None
+    while True:
+        data = log.piece.data[: max(0, end - offset)]
+        if data or log.piece.offset < offset:
+            yield LogChunk(name, log.piece.offset, data)
+        offset += len(data)
+        if not data or offset >= end:
+            return
+        log = ask_for(name)
+
+
+def _follow_log(
+    backend: Backend,
+    ask: AskLog,
+    stage: str,
+    offset: int,
+    tail: int | None,
+    notify: Changes,
+) -> Iterator[LogChunk]:
+    interval = backend.interval
+    patience = Patience(FOLLOWING, first=interval, sleep=backend.sleep)
+    while True:
+        log = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
+        chunk = LogChunk(log.stage, log.piece.offset, log.piece.data)
+        active = log.job.active(stage)
+        if active:
+            notify(log.job)
+        if tail is not None:
+            offset, tail = max(offset, chunk.offset), None
+        if chunk.data:
+            yield chunk
+            offset = chunk.next_offset
+        if not active and (not chunk.data or offset >= log.piece.size):  # the status was read before the log
+            notify(log.job)  # that it has ended comes after its last lines
+            return
+        if active and len(chunk.data) < LOG_BYTES:
+            backend.sleep(interval)

@@ -1,4 +1,5 @@
-"""Scripts on the head node through AWS Systems Manager's Run Command."""
+"""Scripts on the head node through AWS Systems Manager's Run Command; and EC2's word for the instance on which they run: a stack's outputs may name
+any."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,11 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.client.jobs import quote
 from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED
 from trainium_cdk.client.jobs.backend import Patience
-from trainium_cdk.client.jobs.slurm import commands
-from trainium_cdk.client.jobs.slurm.instances import check_head_node
-from trainium_cdk.client.jobs.slurm.transport import NOT_THEIRS, Result
+from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.slurm import transport
+from trainium_cdk.client.jobs.slurm.transport import INTERVAL, NOT_THEIRS, Result
 from trainium_cdk.description.engines import SLURM
+from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.description.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.runner.spec import SpecError, unpack
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_ssm import SSMClient
 
-    from trainium_cdk.description.outputs import SlurmCluster
-
+HEAD_NODE = {"aws:cloudformation:logical-id": "HeadNode"}
+"""A tag that CloudFormation sets on the head node of ParallelCluster's own stack, whose name is the cluster's (its templates/cluster_stack.py,
+3.16.1)."""
 INLINE = 40_000
 """Maximum characters of a payload in the command itself; a larger one goes through the stack's bucket. SSM documents no
 maximum request size; this one is a cautious choice."""
@@ -90,7 +93,7 @@ _SHELL = "exec bash --noprofile --norc <(cat) < /dev/null"
 class SsmTransport:
     """Runs scripts through AWS Systems Manager: needs no open port and no key."""
 
-    interval = 4.0
+    interval = INTERVAL
 
     def __init__(
         self,
@@ -162,17 +165,15 @@ class SsmTransport:
 
     def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
         """Start this version of the runner as the user, by root, and place it first if it is not there."""
-        from trainium_cdk.client.jobs.pyz import pyz
-
         runner = pyz()
-        start, check = commands.start(cluster, runner), commands.is_placed(cluster, runner)
+        start, check = transport.start_runner(cluster, runner), transport.is_placed(cluster, runner)
         result = self._send(request, start, timeout, private, check)
-        if result.code != commands.NOT_PLACED:
+        if result.code != transport.NOT_PLACED:
             return result
         try:
-            self._place(cluster, commands.place(cluster, runner))
+            self._place(cluster, transport.place_runner(cluster, runner))
         except BucketError:  # who only looks at jobs may not be allowed to use it
-            self._place(cluster, commands.place(cluster, runner, commands.PIECE))
+            self._place(cluster, transport.place_runner(cluster, runner, transport.PIECE))
         return self._send(request, start, timeout, private, check)
 
     def _place(self, cluster: SlurmCluster, scripts: Iterator[str]) -> None:
@@ -223,7 +224,7 @@ class SsmTransport:
         refusal = f"there is no user {self._user} on {self._instance}, or it is an account of the system. Correct --user, or add the user and deploy"
         person = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
         checks = [one for one in (person, check) if one]
-        as_user = commands.as_user(self._user, command, "runuser")
+        as_user = transport.as_user(self._user, command, "runuser")
         text = _WRAPPER.format(
             payload=payload, as_user=as_user, check="".join(checks), checked="\nfi" * len(checks), first=FIRST_PAGE
         )
@@ -414,3 +415,34 @@ def aws_error(error: Any, instance: str) -> TransportError:
     return TransportError(
         f"AWS rejected {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
     )
+
+
+def find_instances(region: str, what: str, filters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The instances with these filters of EC2.
+
+    Raises:
+        TransportError: EC2 cannot be queried. `what`: is looked up.
+    """
+    wanted: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+    try:
+        found = aws_client("ec2", region).describe_instances(Filters=wanted)["Reservations"]
+    except ClientError as e:
+        code = e.response["Error"].get("Code", "")
+        denied = ". Request the permission ec2:DescribeInstances" if "Unauthorized" in code else ""
+        ended = credentials_error(e)
+        raise TransportError(f"cannot look up {what}: {ended or e}{denied}", again=not (denied or ended)) from None
+    except BotoCoreError as e:
+        raise TransportError(f"cannot look up {what}: {describe_error(e)}") from None
+    return [dict(instance) for reservation in found for instance in reservation["Instances"]]
+
+
+def check_head_node(cluster: SlurmCluster) -> None:
+    """Raises TransportError: AWS does not say that the instance of a stack's outputs is the head node of its cluster."""
+    tags = {**HEAD_NODE, "aws:cloudformation:stack-name": cluster.cluster_name}
+    filters = {"instance-id": cluster.head_node_id, **{f"tag:{key}": value for key, value in tags.items()}}
+    if not find_instances(cluster.region, "the head node", filters):
+        raise TransportError(
+            f"nothing was run on {cluster.head_node_id}: by AWS's own tags it is not the head node of {cluster.cluster_name}. If stack "
+            f"{cluster.stack} was deployed just now, try again. Else ask who has made it",
+            again=False,
+        )

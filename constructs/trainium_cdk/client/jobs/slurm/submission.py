@@ -32,7 +32,7 @@ from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs
 from trainium_cdk.runner.spec import StageSpec, to_json
 
 if TYPE_CHECKING:
-    from trainium_cdk.client.jobs.archive import Sent
+    from trainium_cdk.client.jobs.workdir import Sent
 
 _HIDDEN = "(not shown)"
 MOST = 100
@@ -166,9 +166,9 @@ def _addresses(rendered: Sequence[Plan]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in rendered:
         if workdir := getattr(one.job, "workdir", None):
-            from trainium_cdk.client.jobs import archive
+            from trainium_cdk.client.jobs.workdir import folder_addresses
 
-            found |= archive.addresses(workdir, one.cluster.bucket, one.cluster.region)
+            found |= folder_addresses(workdir, one.cluster.bucket, one.cluster.region)
     return found
 
 
@@ -176,6 +176,6 @@ def _deliver(rendered: Plan) -> Sent | None:
     cluster, workdir = rendered.cluster, getattr(rendered.job, "workdir", None)
     if not workdir:
         return None
-    from trainium_cdk.client.jobs import archive
+    from trainium_cdk.client.jobs.workdir import send_folder
 
-    return archive.send(workdir, cluster.bucket, cluster.region)
+    return send_folder(workdir, cluster.bucket, cluster.region)

@@ -16,10 +16,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.client.jobs.backend import until
-from trainium_cdk.client.jobs.forward import Listener, Tunnel, join, offered, patiently, refused
+from trainium_cdk.client.jobs.forward import (
+    TO_HOST,
+    Listener,
+    Tunnel,
+    free_port,
+    join,
+    offered,
+    patiently,
+    refused,
+    serves,
+)
+from trainium_cdk.client.jobs.forward import forward_port as session
 from trainium_cdk.client.jobs.job_spec import venv_of
-from trainium_cdk.client.jobs.sessions import TO_HOST, free_port, serves
-from trainium_cdk.client.jobs.sessions import forward as session
 from trainium_cdk.errors import JobError, TransportError, TrnError
 from trainium_cdk.runner.requests import StartBoard, StartedBoard, StartedRelay, StartRelay, StopBoard
 from trainium_cdk.runner.work.relay import line

@@ -1,18 +1,28 @@
-"""The reasons why jobs wait in a queue of Kueue: the job at its head, what it lacks, and the holders of the nodes. Pure."""
+"""Why a job on Kubernetes waits, does not start, or has failed, in words. Pure.
+
+A job waits in a queue of Kueue: for the job at its head, for what that lacks, for the holders of the nodes. Its pods do not start, or a container of them
+has ended: with an exit code, and the failure in the runner's termination message.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.client.jobs.kubernetes import names
+from trainium_cdk.client.jobs.kubernetes.names import FAILED, TIMED_OUT, seconds
+from trainium_cdk.runner.records import Failure, safe
+from trainium_cdk.runner.spec import SpecError, from_json
 
 Object = dict[str, Any]
 
+_LONGEST = 400
+"""Characters of a reason."""
 BACK = "Correct what it asks for, and submit it again; within a day, or after a change of its queue, it is tried again automatically"
 _SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
 _RESET = "Reset to Pending after eviction"
@@ -111,7 +121,7 @@ def aside(workload: Object | None) -> str:
 
 def describe_wait(workload: Object | None, waits: Waits) -> str:
     """Describe in one line why a Workload has no nodes: its turn, the one before it, what it lacks, and the holder of that."""
-    words = reasons(workload, waits)
+    words = why_no_nodes(workload, waits)
     if names.condition(workload, "QuotaReserved") or aside(workload):
         return next(iter(words), "it is its turn: its nodes are requested")
     place = f"position {waits.position} in its queue" if waits.position else "waits in its queue"
@@ -122,7 +132,7 @@ def describe_wait(workload: Object | None, waits: Waits) -> str:
     return "; ".join(filter(None, [place, waits.held, taken(workload, waits)]))
 
 
-def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
+def why_no_nodes(workload: Object | None, waits: Waits | None = None) -> list[str]:
     """List why a Workload has no nodes, by Kueue and the function that starts nodes: the messages of its checks; the reason of an eviction by these,
     which clears them; and the missing quota."""
     devices = waits.devices if waits else None
@@ -238,7 +248,7 @@ def waiting(
         head = next((one for one in line if not names.condition(one, "Requeued", status="False")), None)
         before, first = len(line), ""
         if head:
-            before, why = line.index(head), "; ".join(reasons(head, base))
+            before, why = line.index(head), "; ".join(why_no_nodes(head, base))
             first = f"{_owner(head)}{f': {why}' if why else ''}"
         for at, one in enumerate(line):
             waits = Waits(at + 1, first if at > before else "", held, devices, known, one)
@@ -294,3 +304,59 @@ def _of_queue(queue: Object, group: str) -> int:
 def _owner(workload: Object) -> str:
     owners = workload["metadata"].get("ownerReferences") or []
     return str(owners[0]["name"]) if owners else str(workload["metadata"]["name"])
+
+
+def cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def is_without_program(end: Mapping[str, Any]) -> bool:
+    """Return whether a container was not started because its image has no such program."""
+    return end.get("exitCode") == 128 and "executable file not found" in str(end.get("message"))
+
+
+def describe_no_python(image: str) -> str:
+    return (
+        f"image {image} has no python3 on its PATH, which starts each job. Use one with Python 3.9 or newer, as the examples of trn image "
+        "build have"
+    )
+
+
+def told_by(end: Mapping[str, Any]) -> Failure | None:
+    """The failure that a container's runner has told at its end. Whatever runs in a pod may have written it."""
+    try:
+        found = json.loads(str(end.get("message", "")))
+        found = found.get("first") or found  # of an older runner: another node failed first
+        found = from_json(Failure, {"node": -1, **found}, strict=False)
+    except (ValueError, TypeError, AttributeError, RecursionError, SpecError):
+        return None
+    return safe(found)
+
+
+def describe_failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    # the first failure stopped the others
+    first = min(bad, key=lambda t: (not t["full"], seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
+    code, node = first.get("exitCode"), first["node"]
+    if code == TIMED_OUT:
+        return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code, "failure": told_by(first)}
+    if full := first["full"]:
+        told = told_by(first)
+        failure = told if told and told.said.raised else None
+        return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node, "failure": failure}
+    if is_without_program(first):
+        return {"state": "FAILED", "reason": describe_no_python(first["image"]), "exit_code": code, "failed_node": node}
+    failure = told_by(first)
+    if failure and failure.node < 0 and failure.code == FAILED:  # it was stopped: no node is at fault
+        node = None
+    elif failure:
+        node = node if failure.node < 0 else failure.node
+        failure = replace(failure, node=node)
+    code = failure.code if failure and failure.code else code
+    return {
+        "state": "FAILED",
+        "reason": f"exit code {code}",
+        "exit_code": code,
+        "failed_node": node,
+        "failure": failure,
+    }
