@@ -236,8 +236,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path[:0] = ["constructs", "."]
 from tests.cli.test_watch import Jobs
 from trainium_cdk.client.cli import app, follow, watch
-from trainium_cdk.client.jobs.report import live
-live.PAUSE = watch.PAUSE = 0.2
+from trainium_cdk.client.jobs.report import run
+run.PAUSE = watch.PAUSE = 0.2
 jobs = Jobs("FAILED" if "fails-1" in sys.argv else "COMPLETED")
 follow.backend = lambda *_: jobs
 app.app(sys.argv[1:], prog_name="trn")

@@ -454,7 +454,7 @@ def test_ten_lines_of_python(backend: SlurmBackend, tmp_path: Path, monkeypatch:
     [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len([line for line in program.splitlines() if line]) <= 10
     [result] = re.findall(r"returns `([^`]+)`", page)
-    monkeypatch.setattr("trainium_cdk.client.jobs.connect", lambda _stack, **_: backend)
+    monkeypatch.setattr("trainium_cdk.jobs.connect", lambda _stack, **_: backend)
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {}
     exec(program, given)  # noqa: S102

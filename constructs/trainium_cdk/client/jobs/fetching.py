@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from trainium_cdk.client.jobs import words
 from trainium_cdk.client.jobs.models import Job
-from trainium_cdk.client.jobs.workdir import archive_key
 from trainium_cdk.description.catalog.sources import SourceTree, sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.spec import Only, Part, Place, PrepareStep, Word
@@ -185,6 +184,8 @@ def _on(cluster: ClusterOutputs, image: str | None) -> dict[str, Any]:
 
 def code(workdir: Workdir, bucket: str) -> Fetched:
     """The folder of a user's code."""
+    from trainium_cdk.client.jobs.workdir import archive_key
+
     given = {"uri": f"s3://{bucket}/{archive_key(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
     return Fetched((PrepareStep("code", given),), (Place("job"), "/code"))
 
