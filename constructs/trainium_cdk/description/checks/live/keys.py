@@ -34,7 +34,7 @@ GRANTED = (
 """Operations of a grant for a service that starts instances (Auto Scaling user guide, key policy requirements; EC2 user guide, Spot; 2026-11)."""
 AWS_OWN = re.compile(r"(^|/)alias/aws/")
 DESCRIBE = ("kms:DescribeKey", "kms:GetKeyPolicy")
-DESCRIBE_SECRET, AWS_OWN_OF_SECRETS = "secretsmanager:DescribeSecret", "alias/aws/secretsmanager"
+SM_DESCRIBE, SM_OWN_KEY = "secretsmanager:DescribeSecret", "alias/aws/secretsmanager"
 
 
 @dataclass(frozen=True)
@@ -326,9 +326,9 @@ def secret_arns(target: CheckTarget) -> dict[KeyPath, str]:
 def fetch_secrets(target: CheckTarget, aws: Aws) -> Secrets:
     found: Secrets = {}
     for at, arn in secret_arns(target).items():
-        described = aws.find(DESCRIBE_SECRET, SecretId=arn)
-        id = (described or {}).get("KmsKeyId") or AWS_OWN_OF_SECRETS
-        found[at] = (described, None if id.endswith(AWS_OWN_OF_SECRETS) else describe(target, aws, id))
+        described = aws.find(SM_DESCRIBE, SecretId=arn)
+        id = (described or {}).get("KmsKeyId") or SM_OWN_KEY
+        found[at] = (described, None if id.endswith(SM_OWN_KEY) else describe(target, aws, id))
     return found
 
 
@@ -387,5 +387,5 @@ CHECKS: tuple[Check[Any], ...] = (
     ),
 )
 SECRET_CHECKS: tuple[Check[Any], ...] = (
-    Check("secrets", (DESCRIBE_SECRET, *DESCRIBE), fetch_secrets, evaluate_secrets, lambda t: bool(secret_arns(t))),
+    Check("secrets", (SM_DESCRIBE, *DESCRIBE), fetch_secrets, evaluate_secrets, lambda t: bool(secret_arns(t))),
 )
