@@ -87,7 +87,7 @@ def test_one_command_is_one_request_once_the_runner_is_there(ssm: SsmTransport, 
 def test_versions_are_there_at_once(ssm: SsmTransport, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(ssm, SEEN, ListJobs()) == ()
     other = Pyz(pyz().content + b"\0", "0" * 64)
-    monkeypatch.setattr("trainium_cdk.client.jobs.pyz.pyz", lambda: other)
+    monkeypatch.setattr("trainium_cdk.client.jobs.slurm.ssm.pyz", lambda: other)
     with pytest.raises(
         TransportError, match=r"cannot be placed on jobs-that-ask: the runner has arrived damaged\. Try again"
     ):
