@@ -46,16 +46,16 @@ def resume(here: Here, job: JobSpec) -> None:
         return
     if made.source.startswith("s3://") and here.check:
         raise NotFetched("checkpoint")
-    found = find(here, job, made)
-    if here.check:
-        raise NotFetched("checkpoint")
-    for each in into:
-        if not (each / _MARK).exists():
-            try:
+    try:
+        found = find(here, job, made)
+        if here.check:
+            raise NotFetched("checkpoint")
+        for each in into:
+            if not (each / _MARK).exists():
                 _copy_into(each, made, found, move=made.source.startswith("s3://") and each == into[-1])
-            except FileNotFoundError:
-                raise Failed(f"{made.source} was changed while it was copied. Submit the job again") from None
-            (each / _MARK).touch()
+                (each / _MARK).touch()
+    except FileNotFoundError:
+        raise Failed(f"{made.source} was changed while it was copied. Submit the job again") from None
     remove(here.job / FOLDER)
 
 
