@@ -217,13 +217,14 @@ def test_a_readiness_probe_runs_in_the_container_as_its_user(run: Any) -> None:
     """It sees the files of the pod and its processes. A container is ready after the first success, and no longer after so many failures."""
     confined()
     script = "echo began; touch /tmp/well; while :; do sleep 0.1; done"
-    look = "id -u; cat /proc/1/cmdline | tr '\\0' ' '; echo; pwd; test -e /tmp/well"
+    look = "id -u; cat /proc/1/cmdline | tr '\\0' ' '; echo; pwd; test ! -e /tmp/ill"
     probe = {"exec": {"command": ["sh", "-c", look]}, "periodSeconds": 1, "failureThreshold": 2}
     _, api, log = run("sh", "-c", script, wait=False, volumes={"/tmp": {"emptyDir": {}}}, probe=probe)
     assert until(lambda: "containerStatuses" in api.status and api.ready == (True, {"True"}))
     since = {c["type"]: c["lastTransitionTime"] for c in api.status["conditions"]}
     assert not api.events
-    next(log.parent.rglob("well")).unlink()
+    assert until(lambda: [*log.parent.rglob("well")])
+    next(log.parent.rglob("well")).with_name("ill").touch()
     assert until(lambda: api.events)
     assert until(lambda: api.ready == (False, {"False"}))
     [event] = api.events.values()
