@@ -94,6 +94,6 @@ class TrnPcsStack(Stack):
         )
         for key, (value, description) in {
             **outputs,
-            **next_step(once(self, "stack_name"), environment.region, "pcs", on_destroy),
+            **next_step(self.stack_name, environment.region, "pcs", on_destroy),
         }.items():
             CfnOutput(self, key, value=value, description=description)

@@ -258,7 +258,7 @@ def control_plane_of(
         bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
         resources_vpc_config=_Cluster.ResourcesVpcConfigProperty(
             subnet_ids=[once(s, "subnet_id") for s in subnets],
-            security_group_ids=[once(security_group, "security_group_id")],
+            security_group_ids=[security_group.security_group_id],
             endpoint_private_access=True,
             endpoint_public_access=bool(public_cidrs),
             public_access_cidrs=list(dict.fromkeys(public_cidrs)) or None,

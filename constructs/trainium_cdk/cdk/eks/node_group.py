@@ -136,7 +136,7 @@ class TrnNodeGroup(Checked):
             groups.append(once(storage.client_security_group, "security_group_id"))
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(once(efa_security_group, "security_group_id"))
+            groups.append(efa_security_group.security_group_id)
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(

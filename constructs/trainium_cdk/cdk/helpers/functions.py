@@ -17,7 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import removal_policy
-from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, place_of, stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_wide
 
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
@@ -34,10 +34,7 @@ Resource = TypeVar("Resource", bound=CfnResource)
 
 def l1(construct: IConstruct, kind: type[Resource]) -> Resource:
     """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties), of that type."""
-    kept = kept_with(construct, "resource")
-    if "l1" not in kept:
-        kept["l1"] = construct.node.default_child
-    resource = kept["l1"]
+    resource = once(once(construct, "node"), "default_child")
     assert isinstance(resource, kind)  # noqa: S101  what the CDK's construct is made of
     return resource
 

@@ -7,7 +7,7 @@ import hashlib
 from aws_cdk import CfnResource
 from constructs import IConstruct
 
-from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 
 _LONGEST = 200
 """Characters of the readable part; CloudFormation allows 255 in all."""
@@ -15,10 +15,7 @@ _LONGEST = 200
 
 def path_of(construct: IConstruct) -> str:
     """The path of a construct, asked for once."""
-    kept = kept_with(construct, "path")
-    if "path" not in kept:
-        kept["path"] = once(construct, "node").path
-    path: str = kept["path"]
+    path: str = once(once(construct, "node"), "path")
     return path
 
 

@@ -233,7 +233,7 @@ class TrnPcluster(Checked):
             policies=(self.node_policy.managed_policy_arn,),
             head_policies=(self.head_policy.managed_policy_arn,),
             login_policies=(login.managed_policy_arn,) if login else (),
-            security_groups=(once(storage.client_security_group, "security_group_id"),),
+            security_groups=(storage.client_security_group.security_group_id,),
             head_security_groups=(clients,) if clients else (),
             efs_id=file_systems.get("efs"),
             fsx_id=file_systems.get("fsx"),
@@ -273,7 +273,7 @@ class TrnPcluster(Checked):
         """Create the cluster after these, and delete it before them. Its name is also claimed after them, so that nothing slow
         happens between the claim and the cluster."""
         for each in (self._name.resource, self.resource):
-            once(each, "node").add_dependency(*others)
+            each.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
         """Let jobs read and write their files in the stack's bucket, and the head node read what `trn` sends to it, and store what it
