@@ -77,8 +77,12 @@ def _tell(
     aws.bootstrap()
     if options.path == "eks":
         from sandbox.demo import eks
+        from sandbox.kubernetes import KubernetesFailed
 
-        eks.run(narrator, aws, directory)
+        try:
+            eks.run(narrator, aws, directory)
+        except KubernetesFailed as e:
+            raise StepFailed(str(e)) from None
     else:
         slurm.run(narrator, aws, directory, training, options.nodes or training.nodes, options.steps)
 

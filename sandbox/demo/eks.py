@@ -53,17 +53,14 @@ def run(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
 def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernetes.LocalKubernetes:
     narrator.step("start a real Kubernetes API with Kueue and JobSet for the cluster")
     name, secret = settings.load(ENVIRONMENT).eks_cluster_name, eks.new_secret()
-    try:
-        started = kubernetes.LocalKubernetes.start(
-            directory / "kubernetes",
-            name=name,
-            token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=aws.region),
-            run_jobs=True,
-            job_environment=image.environment(),
-            kueue_configuration=kueue.of_both_forms(),
-        )
-    except kubernetes.KubernetesFailed as e:
-        raise StepFailed(str(e)) from None
+    started = kubernetes.LocalKubernetes.start(
+        directory / "kubernetes",
+        name=name,
+        token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=aws.region),
+        run_jobs=True,
+        job_environment=image.environment(),
+        kueue_configuration=kueue.of_both_forms(),
+    )
     image.make(started.directory)
     eks.attach(aws.directory, started, secret)
     narrator.print(f"{started.endpoint}, which the local EKS returns as the endpoint of {name}")
