@@ -13,7 +13,7 @@ import pytest
 from tests.runner.asking import job, on_slurm
 from trainium_cdk.runner import records, slurm
 from trainium_cdk.runner.head.answers import just_ended
-from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
+from trainium_cdk.runner.head.submit import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
 from trainium_cdk.runner.spec import JobSpec, StageSpec
@@ -153,7 +153,7 @@ def test_a_stage_that_has_just_ended_is_not_lost(array: str, tmp_path: Path, mon
 
     monkeypatch.setattr(os, "listdir", list_)
     monkeypatch.setattr(
-        records, "state", lambda job, stage: state(job, stage) if str(job / "state") in listed else None
+        records, "state", lambda job, *words: state(job, *words) if str(job / "state") in listed else None
     )
     ended = row("FAILED", "NonZeroExitCode", index="0" if array else "")
     assert stand(tmp_path, "j-1", {"train": "7"}, "train", [ended], array) == OVER

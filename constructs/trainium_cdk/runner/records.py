@@ -11,7 +11,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
@@ -153,10 +153,21 @@ def is_cancelled(job: Path) -> bool:
 # --- records of a stage -----------------------------------------------------------------------------------------------------------------
 
 
-def state(job: Path, stage: str) -> Optional[State]:
-    """Read the state of a stage that runs or has ended; None before it begins."""
+def state(job: Path, stage: str, number: Optional[str] = None) -> Optional[State]:
+    """Read the state of a stage that runs or has ended; None before it begins, or if it is of another Slurm job than this number's."""
     found = read(State, _path(job, stage, "json"))
-    return found if found and found.state in (RUNNING, ENDED) else None
+    return found if found and found.state in (RUNNING, ENDED) and number in (None, found.number) else None
+
+
+def current(job: Path, stages: Sequence[str], number: str) -> tuple[str, Optional[State]]:
+    """The current one of the stages that a Slurm job carries out, and its record: the first that has not recorded that it completed, else the last
+    one. Slurm's row tells of it, and of no other."""
+    *before, last = stages
+    for name in before:
+        found = state(job, name, number)
+        if found is None or not found.completed:
+            return name, found
+    return last, state(job, last, number)
 
 
 def write_state(job: Path, stage: str, value: State) -> None:

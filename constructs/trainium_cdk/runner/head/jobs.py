@@ -21,7 +21,6 @@ from ..spec import SpecError, Sweep, from_json
 from ..work import health
 from . import stages
 from .stages import Known, moment
-from .standing import current, recorded
 from .status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
@@ -234,27 +233,29 @@ def _of_queue(cluster: Cluster, queue: object, asked: Asked, stage: str) -> dict
 
 
 def _stage(folder: Path, id: str, name: str, numbers: Mapping[str, str], asked: Asked, known: Known) -> Stage:
-    """The status of a stage. Slurm's row and accounting tell of one stage of its Slurm job (`standing.current`): those before it have completed, and
+    """The status of a stage. Slurm's row and accounting tell of one stage of its Slurm job (`records.current`): those before it have completed, and
     those after it wait for it."""
     number, here = numbers[name], known.elsewhere is None
-    last = slurm.stages_with(numbers, name)[-1]
-    now, state = current(folder, numbers, name)
+    of_number = slurm.stages_with(numbers, name)
+    now, state = records.current(folder, of_number, number)
     rows = asked.by_number.get(number, [])
-    row = next((row for row in rows if here and row.of(id, last, number)), None)
+    row = next((row for row in rows if here and row.of(id, of_number[-1], number)), None)
     if slurm.STAGES.index(name) > slurm.STAGES.index(now):
         before = known.before
         if before is not None and before.state in ACTIVE:
             return Stage(name, number, "PENDING", f"waits for {before.name}")
         return stages.stage(name, number, known)
     if name != now:
-        state = recorded(folder, name, number)
+        state = records.state(folder, name, number)
         found = stages.stage(name, number, known._replace(state=state))
         began = moment(row.start) if row else None
         return replace(found, started=began if began and found.ended and began <= found.ended else None)
     known = known._replace(
         row=row,
         state=state,
-        account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{last}")), None),
+        account=next(
+            (a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{of_number[-1]}")), None
+        ),
         anothers=here and bool(rows),
     )
     if row and row.state == "PENDING":

@@ -15,16 +15,16 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .. import arrays, blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken, Unknown
-from ..records import SubmittedRecord
+from ..records import State, SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
+from ..slurm import Row
 from ..spec import JobSpec, StageSpec, to_json
 from ..words import folder_places, resolve, shared_root
-from . import standing
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"
@@ -152,10 +152,10 @@ def _complete(
     rows = slurm.rows(numbers=numbers.values(), ended=True)
     for stages in slurm.batches([one for one in job.stages if one.name in numbers]):
         last = stages[-1].name
-        how = standing.LOST if again else standing.stand(folder, job.id, numbers, last, rows, job.array)
-        if how == standing.OVER or records.is_cancelled(folder):
+        how = LOST if again else stand(folder, job.id, numbers, last, rows, job.array)
+        if how == OVER or records.is_cancelled(folder):
             break
-        if how == standing.LOST:
+        if how == LOST:
             slurm.cancel(f"{job.id}:{last}")
             for one in stages:
                 _forget(folder, one.name)
@@ -167,7 +167,7 @@ def _complete(
             again += [one.name for one in stages]
             numbers.update((one.name, number) for one in stages)
         # Slurm may have forgotten one that has completed
-        after = "" if how == standing.COMPLETED else f"afterok:{numbers[last]}"
+        after = "" if how == COMPLETED else f"afterok:{numbers[last]}"
     if again:
         layout.write_variables(folder, job)
         _record(folder, dataclasses.replace(made, numbers=numbers))
@@ -373,13 +373,70 @@ def wait_for(cluster: Cluster, after: str) -> str:
     rows = slurm.rows(numbers=[number], ended=True, members=bool(member))
     if member:
         rows = [row for row in rows if row.index == member]
-        how = standing.stand(folder / member, other, record.numbers, "train", rows)
+        how = stand(folder / member, other, record.numbers, "train", rows)
     else:
-        how = standing.stand(folder, other, record.numbers, "train", rows, array)
-    if how == standing.COMPLETED:
+        how = stand(folder, other, record.numbers, "train", rows, array)
+    if how == COMPLETED:
         return ""
-    if how != standing.ACTIVE:
+    if how != ACTIVE:
         raise Refused(
             f"{after} has not completed, and does not run: this job would never begin. Remove --after, or submit {other} again"
         )
     return f"afterok:{number}_{member}" if member else f"afterok:{number}"
+
+
+# --- the standing of a Slurm job, by its row and the records of its stages ---------------------------------------------------------------
+
+ACTIVE, COMPLETED, OVER, LOST = "active", "completed", "over", "lost"
+"""OVER: it has recorded that it failed or was stopped, or Slurm reports that it was stopped. LOST: it has recorded no end, and Slurm does not know it,
+reports that it failed, or that it cannot start after the one before it."""
+_FAILED = ("FAILED", "BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY")
+_STOPPED = ("CANCELLED", "DEADLINE", "PREEMPTED", "REVOKED", "TIMEOUT")
+
+
+def judge(row: Row | None, state: State | None) -> str:
+    """Return the standing of a Slurm job, by Slurm's row and its own record; either may be missing."""
+    ended = state is not None and state.state == records.ENDED
+    if row is None or row.state in _FAILED:
+        how = OVER if state is not None and ended and state.why != records.LOST else LOST
+    elif row.state == "COMPLETED":
+        how = COMPLETED
+    elif row.state in _STOPPED:  # if the one before it is not over, its controller had crashed
+        how = LOST if row.reason == "DependencyNeverSatisfied" else OVER
+    else:
+        how = ACTIVE
+    if how == OVER and state is not None and state.completed:
+        return COMPLETED  # the controller had crashed, forgotten that, and started it again
+    return how
+
+
+def judge_array(rows: Sequence[Row], states: Collection[State | None]) -> str:
+    """Return the standing of an array, by Slurm's rows and the recorded states of its members. An array is not submitted again once a member has
+    begun."""
+    if any(judge(row, None) == ACTIVE for row in rows):
+        return ACTIVE
+    if not any(states):
+        return LOST
+    return COMPLETED if all(one is not None and one.completed for one in states) else OVER
+
+
+def stand(folder: Path, id: str, numbers: Mapping[str, str], stage: str, rows: Sequence[Row], array: str = "") -> str:
+    """Return the standing of the Slurm job that carries out a stage.
+
+    Args:
+        numbers: of each stage of the job.
+        rows: Slurm's, of any jobs, also of those that have ended.
+        array: the job's.
+    """
+    stages = slurm.stages_with(numbers, stage)
+    own = [row for row in rows if row.of(id, stages[-1], numbers[stage])]
+    places = [folder / str(index) for index in arrays.indices(array)] if array and stage == "train" else [folder]
+
+    def now() -> str:
+        states = [records.current(place, stages, numbers[stage])[1] for place in places]
+        return judge_array(own, states) if array and stage == "train" else judge(own[-1] if own else None, states[0])
+
+    if (how := now()) == LOST:  # it may have ended a moment ago
+        files.refresh(folder, *(place / "state" for place in places))
+        how = now()
+    return how
