@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import arrays, files
+from . import files
 from .errors import Refused, Theirs, Unknown
 from .requests import Cluster
-from .spec import JobSpec, SpecError, from_json, to_json
+from .spec import ARRAY_PATTERN, JobSpec, SpecError, array_problem, from_json, to_json
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 """The form of a job's id, which is the name of its folder."""
@@ -78,7 +78,7 @@ def array_of(folder: Path) -> str:
         array = read_job(folder).array
     except SpecError:
         return ""
-    return array if array and re.fullmatch(arrays.PATTERN, array) and not arrays.problem(array) else ""
+    return array if array and re.fullmatch(ARRAY_PATTERN, array) and not array_problem(array) else ""
 
 
 def write_variables(folder: Path, job: JobSpec) -> None:

@@ -22,7 +22,7 @@ from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, names, 
 from trainium_cdk.client.jobs.report.run import collect_all
 from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.errors import TrnError
-from trainium_cdk.runner import arrays
+from trainium_cdk.runner.spec import MAX_MEMBERS
 
 VICTIM = "run-victim"
 ESCAPE = "\x1b]52;c;Zm9v\x07\ud800"
@@ -160,7 +160,7 @@ def test_a_description_is_short_printable_lines(text: str) -> None:
     assert isinstance(settings_in(text), dict)
     row = {**job, "columns": {"TerminalState": "Failed", "Suspended": False}}
     row["metadata"] = {**job["metadata"], "labels": LABELS["a member of many"]}
-    assert len(look.array_status([row], []).members) <= arrays.MAX_MEMBERS
+    assert len(look.array_status([row], []).members) <= MAX_MEMBERS
     json.dumps(asdict(found), ensure_ascii=False).encode()
 
 

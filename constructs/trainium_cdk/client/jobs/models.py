@@ -31,12 +31,11 @@ from trainium_cdk.client.jobs.words import (
 )
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.runner.spec import JobSpec as JobSpec
-from trainium_cdk.runner.spec import PrepareStep, Program, Words
+from trainium_cdk.runner.spec import PrepareStep, Program, Words, array_indices
 from trainium_cdk.text import S3_FOLDER, Text
 
 if TYPE_CHECKING:
@@ -477,7 +476,7 @@ class Plan:
         if not self.on_trainium:
             lines = [f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, without Trainium"]
         if self.job.array:
-            lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
+            lines[0] = f"{len(array_indices(self.job.array))} times {lines[0]}"
         if self.keep:
             lines.append(f"its {self.job.keep_newest} newest checkpoints are copied to {self.keep}")
         if values := getattr(self.job, "sweep", None):

@@ -16,8 +16,7 @@ from typing import Any
 
 from trainium_cdk.client.jobs.words import shown, wrong
 from trainium_cdk.errors import fix_of_path
-from trainium_cdk.runner.arrays import MAX_MEMBERS
-from trainium_cdk.runner.spec import Part, Place, Sweep, Word, Words
+from trainium_cdk.runner.spec import MAX_MEMBERS, Part, Place, Sweep, Word, Words
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MOST_CHARACTERS = 1000

@@ -14,8 +14,7 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk.client.jobs.quote import printed, split
 from trainium_cdk.client.jobs.scheduler_calls import calls_of
 from trainium_cdk.errors import similar
-from trainium_cdk.runner import arrays
-from trainium_cdk.runner.spec import Part, Place
+from trainium_cdk.runner.spec import ARRAY_PATTERN, MAX_MEMBERS, Part, Place, array_problem
 from trainium_cdk.runner.spec import Word as Word
 from trainium_cdk.runner.spec import Words as Words
 from trainium_cdk.text import MISMATCH, Text, fix_of
@@ -266,7 +265,7 @@ Override = Annotated[
 
 
 def _possible_array(array: str) -> str:
-    if reason := arrays.problem(array):
+    if reason := array_problem(array):
         raise wrong(f"array is {shown(array)}: {reason}")
     return array
 
@@ -274,8 +273,8 @@ def _possible_array(array: str) -> str:
 Array = Annotated[
     str,
     Text(
-        f"^{arrays.PATTERN}$",
-        f"indices from 0 to {arrays.MAX_MEMBERS - 1}: 0-99, or 0-99%8 (at most 8 at a time)",
+        f"^{ARRAY_PATTERN}$",
+        f"indices from 0 to {MAX_MEMBERS - 1}: 0-99, or 0-99%8 (at most 8 at a time)",
         "1,3,10-20:2",
     ),
     AfterValidator(_possible_array),

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .. import arrays, blocks, files, layout, records, slurm
+from .. import blocks, files, layout, records, slurm
 from ..errors import Later, NoMember, Refused, Theirs, Unknown
 from ..records import SubmittedRecord, one_line
 from ..requests import Active, Cancel, Cluster, History, JobSettings, ListJobs, Log, LogPiece, ReadLog, Report, Status
 from ..slurm import Row
-from ..spec import Packed, SpecError, StageSpec
+from ..spec import Packed, SpecError, StageSpec, array_indices
 from . import jobs
 from .stages import moment
 from .status import ACTIVE, JobStatus, last_begun, shortened
@@ -282,7 +282,7 @@ def cancel(cluster: Cluster, given: Cancel) -> JobStatus:
     folder = cluster.jobs / id
     record = records.submitted(folder)
     number = record.numbers.get("train", "") if record else ""
-    if member and not (number and member in map(str, arrays.indices(layout.array_of(folder) or "0"))):
+    if member and not (number and member in map(str, array_indices(layout.array_of(folder) or "0"))):
         own_job(cluster, given.id, "cancel it")
         raise NoMember(f"{id} has no member {member}")
     here = record is None or record.cluster in ("", cluster.identity)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import arrays, blocks, files, records, slurm
+from .. import blocks, files, records, slurm
 from ..errors import Refused, Unknown
 from ..layout import ID
 from ..records import SubmittedRecord
 from ..requests import Cluster
-from ..spec import SpecError, Sweep, from_json
+from ..spec import ARRAY_PATTERN, MAX_MEMBERS, SpecError, Sweep, array_indices, array_problem, from_json
 from ..work import health
 from . import stages
 from .stages import Known, moment
@@ -136,7 +136,7 @@ def describe(cluster: Cluster, id: str, submission: SubmittedRecord | None, aske
     record = record if isinstance(record, dict) else {}
     shown = record["shown"] if isinstance(record.get("shown"), dict) else {}
     text = record.get("array")
-    array = text if isinstance(text, str) and re.fullmatch(arrays.PATTERN, text) and not arrays.problem(text) else ""
+    array = text if isinstance(text, str) and re.fullmatch(ARRAY_PATTERN, text) and not array_problem(text) else ""
     found: list[Stage] = []
     members: tuple[Stage, ...] = ()
     numbers = submission.numbers if submission else {}
@@ -283,7 +283,7 @@ def _members(
     """The members of an array, each as a stage whose name is its index."""
     rows = {row.index: row for row in asked.by_number.get(number, ()) if row.of(id, "train", number)}
     found, begun = [], False
-    for index in map(str, arrays.indices(array)):
+    for index in map(str, array_indices(array)):
         state = records.state(folder / index, "train")
         begun = begun or state is not None
         one = known._replace(
@@ -307,7 +307,7 @@ def _sweep(record: Mapping[str, Any]) -> Sweep | None:
         found = from_json(Sweep, record.get("sweep"), strict=False)
     except (SpecError, RecursionError):
         return None
-    rows = (tuple(records.one_line(value) for value in row) for row in found.rows[: arrays.MAX_MEMBERS])
+    rows = (tuple(records.one_line(value) for value in row) for row in found.rows[:MAX_MEMBERS])
     return Sweep(tuple(map(records.one_line, found.names)), tuple(rows))
 
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from .. import PEOPLE, arrays, bucket, layout, records
+from .. import PEOPLE, bucket, layout, records
 from ..errors import Refused
 from ..layout import owner_of
 from ..prepare import checkpoints
 from ..requests import Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
-from ..spec import SpecError
+from ..spec import ARRAY_PATTERN, SpecError, array_indices
 from ..work import keep
 from . import jobs
 from .status import checkpoints_in
@@ -31,8 +31,8 @@ def list_checkpoints(cluster: Cluster, _: ListCheckpoints) -> FoundCheckpoints:
 def _of_job(cluster: Cluster, id: str) -> Iterator[Checkpoint]:
     with contextlib.suppress(SpecError, RecursionError, ValueError, OSError):  # damaged, or deleted meanwhile
         job = layout.read_job(cluster.jobs / id)
-        made, is_array = job.checkpoints, re.fullmatch(arrays.PATTERN, job.array)
-        for index in map(str, arrays.indices(job.array)) if is_array else [""]:
+        made, is_array = job.checkpoints, re.fullmatch(ARRAY_PATTERN, job.array)
+        for index in map(str, array_indices(job.array)) if is_array else [""]:
             own, name = cluster.jobs / id / index, "/".join(filter(None, (id, index)))
             path = made and checkpoints_in(f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}", made.folder)
             if made and path and (found := checkpoints.latest(made, own / made.folder / made.place)):

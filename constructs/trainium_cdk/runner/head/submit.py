@@ -18,12 +18,12 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .. import arrays, blocks, files, layout, records, slurm
+from .. import blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken, Unknown
 from ..records import State, SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..slurm import Row
-from ..spec import JobSpec, StageSpec, to_json
+from ..spec import JobSpec, StageSpec, array_indices, to_json
 from ..words import folder_places, resolve, shared_root
 
 LOCK_SECONDS = 60
@@ -368,7 +368,7 @@ def wait_for(cluster: Cluster, after: str) -> str:
     if record.cluster != cluster.identity:
         raise Refused(f"{other} is a job of another cluster on this file system. Remove --after")
     array, number = layout.array_of(folder), record.numbers["train"]
-    if member and member not in map(str, arrays.indices(array) if array else ()):
+    if member and member not in map(str, array_indices(array) if array else ()):
         raise Refused(f"{other} has no member {member}. Give another one as --after")
     rows = slurm.rows(numbers=[number], ended=True, members=bool(member))
     if member:
@@ -430,7 +430,7 @@ def stand(folder: Path, id: str, numbers: Mapping[str, str], stage: str, rows: S
     """
     stages = slurm.stages_with(numbers, stage)
     own = [row for row in rows if row.of(id, stages[-1], numbers[stage])]
-    places = [folder / str(index) for index in arrays.indices(array)] if array and stage == "train" else [folder]
+    places = [folder / str(index) for index in array_indices(array)] if array and stage == "train" else [folder]
 
     def now() -> str:
         states = [records.current(place, stages, numbers[stage])[1] for place in places]

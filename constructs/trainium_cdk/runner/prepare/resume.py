@@ -17,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import bucket
-from ..arrays import indices
 from ..bucket import SUFFIX, Mark, stats
 from ..errors import Refused
 from ..files import read_json
-from ..spec import Checkpoints, JobSpec, from_json
+from ..spec import Checkpoints, JobSpec, array_indices, from_json
 from .checkpoints import DESCRIPTION, TEMPORARY, check_same, describe, newest
 from .making import Failed, Here, NotFetched, check_room, remove, say
 
@@ -41,7 +40,7 @@ def resume(here: Here, job: JobSpec) -> None:
     made = job.checkpoints
     if made is None or not made.source:
         return
-    into = [here.job / str(index) for index in indices(job.array)] if job.array else [here.job]
+    into = [here.job / str(index) for index in array_indices(job.array)] if job.array else [here.job]
     if all((each / _MARK).exists() for each in into):
         return
     if made.source.startswith("s3://") and here.check:

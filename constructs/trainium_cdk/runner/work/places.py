@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import arrays
 from ..prepare import checkpoints, making
-from ..spec import JobSpec, NodeEnvironment, StageSpec, Word
+from ..spec import JobSpec, NodeEnvironment, StageSpec, Word, array_indices
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
 
@@ -152,7 +151,7 @@ def _ranks(node: StageNode, job: JobSpec, at: Mapping[str, str]) -> dict[str, st
         "MASTER_ADDR": node.master,
     }
     if node.index:
-        made |= {"TRN_ARRAY_INDEX": node.index, "TRN_ARRAY_COUNT": str(len(arrays.indices(job.array)))}
+        made |= {"TRN_ARRAY_INDEX": node.index, "TRN_ARRAY_COUNT": str(len(array_indices(job.array)))}
     return made
 
 

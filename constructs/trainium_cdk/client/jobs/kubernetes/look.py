@@ -18,7 +18,7 @@ from trainium_cdk.client.jobs.kubernetes.status import JobObjects
 from trainium_cdk.client.jobs.status import JobStatus, Stage, of_members
 from trainium_cdk.description.outputs import GROUP_LABEL, EksCluster
 from trainium_cdk.errors import ApiError
-from trainium_cdk.runner import arrays
+from trainium_cdk.runner.spec import ARRAY_PATTERN, array_indices, array_problem
 
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -387,9 +387,9 @@ def array_status(rows: Sequence[Object], seen: Iterable[JobObjects]) -> JobStatu
 def _indices(row: Object) -> list[str]:
     job = status.described(row).get("job")
     array = job.get("array") if isinstance(job, dict) else None  # its description may have been edited
-    if not isinstance(array, str) or not re.fullmatch(arrays.PATTERN, array) or arrays.problem(array):
+    if not isinstance(array, str) or not re.fullmatch(ARRAY_PATTERN, array) or array_problem(array):
         return []
-    return [str(index) for index in arrays.indices(array)]
+    return [str(index) for index in array_indices(array)]
 
 
 def _index(row: Object) -> str:

@@ -37,7 +37,7 @@ from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner import arrays, spec
+from trainium_cdk.runner import spec
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import Plan
@@ -245,7 +245,7 @@ class _Made:
     def jobsets(self) -> list[Object]:
         if not self.job.array:
             return [self._jobset(self.name, self.labels, None)]
-        indices = arrays.indices(self.job.array)
+        indices = spec.array_indices(self.job.array)
         names.member(self.name, max(indices))  # the longest name
         made = []
         for index in indices:
