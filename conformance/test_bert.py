@@ -30,7 +30,7 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.client.jobs.kubernetes import status
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Submitted, read_log
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 
 TREE = sources().repositories["samples"]
 REPOSITORY = "aws-neuron/aws-neuron-samples"

@@ -23,7 +23,7 @@ from conformance.upstream import find
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.jobs import Gpt, read_log
 from trainium_cdk.runner.prepare.checkpoints import forget
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 
 HERE = Path(__file__).parent
 TREES = sources().repositories

@@ -20,7 +20,7 @@ from conformance import cases, vendor
 from conformance.launched import Launched
 from conformance.resumed import resumed
 from trainium_cdk.jobs import TorchTitan, read_log
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 
 HERE = Path(__file__).parent
 ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"

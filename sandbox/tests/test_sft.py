@@ -13,7 +13,7 @@ import pytest
 from sandbox import head_node
 from sandbox.training.fakes import sft
 from trainium_cdk.jobs import read_log
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 
 pytestmark = pytest.mark.sweep
 

@@ -23,18 +23,9 @@ from tests.jobs.log_lines import (
 from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.client.jobs.metrics import job_log, parse_line, read_log
 from trainium_cdk.client.jobs.report.curve import Curves
+from trainium_cdk.runner.readers import CacheStatus, CompileCount, CompileError, Evaluation, Record, Start, Step, reads
 from trainium_cdk.runner.readers import log as reading
 from trainium_cdk.runner.readers.log import JobLog, Lines
-from trainium_cdk.runner.readers.records import (
-    CacheStatus,
-    CompileCount,
-    CompileError,
-    Evaluation,
-    Record,
-    Start,
-    Step,
-    reads,
-)
 
 OWN = "step 7/400 | train loss 3.4800 | lr 1e-4 | 812 ms | 12000 tok/s"
 START = "trn: train: Slurm job 7 on compute1-dy-trn-[1-2], 2026-11-20T08:00:05Z"

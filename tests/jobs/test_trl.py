@@ -18,10 +18,10 @@ from trainium_cdk.client.jobs.ending import error_patterns
 from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import Finetune
+from trainium_cdk.runner.readers import Step
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import why_it_ended
 from trainium_cdk.runner.readers.log import JobLog
-from trainium_cdk.runner.readers.records import Step
 
 RUNS = yaml.safe_load(Path(__file__).with_name("trl.yaml").read_text("utf-8"))
 CHAT = {"messages": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "It is 2."}]}

@@ -13,8 +13,8 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import Jobs, program
 from tests.support import ROOT, need
+from trainium_cdk.runner.readers import Evaluation, Step
 from trainium_cdk.runner.readers.log import JobLog, Lines
-from trainium_cdk.runner.readers.records import Evaluation, Step
 from trainium_cdk.runner.work import events
 
 PLACE = ROOT / ".venvs/tensorboard/bin"

@@ -17,8 +17,8 @@ from tests.runner.stages import FILES, JOB, Jobs, Sent, program, shell
 from tests.runner.training import TRAINS
 from tests.support import begins_again, file_system, fill, swept, until
 from trainium_cdk.runner import records
+from trainium_cdk.runner.readers import Finding
 from trainium_cdk.runner.readers.log import JobLog, Lines
-from trainium_cdk.runner.readers.records import Finding
 from trainium_cdk.runner.spec import Budget, Checkpoints, HealthRules, Place, StageSpec
 from trainium_cdk.runner.work import health
 

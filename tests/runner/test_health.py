@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from tests.jobs.log_lines import USUAL
 from trainium_cdk.client.cli.filters import Stream
+from trainium_cdk.runner.readers import FOUND, Finding, read_finding
 from trainium_cdk.runner.readers.log import JobLog, Lines, look
-from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
 from trainium_cdk.runner.spec import HealthRules
 from trainium_cdk.runner.work import health
 from trainium_cdk.runner.work.health import Pulse, Tried, act, decide

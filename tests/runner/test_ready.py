@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner.readers.records import Finding
+from trainium_cdk.runner.readers import Finding
 from trainium_cdk.runner.work import container
 from trainium_cdk.runner.work.health import BUDGET, HANG, NAN, RESTARTED, SILENT, START, STRAGGLER
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainium_cdk.runner import records
-from trainium_cdk.runner.readers.records import Said
+from trainium_cdk.runner.readers import Said
 from trainium_cdk.runner.records import Failure, State, SubmittedRecord
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
 from . import files, spec
-from .readers.records import Finding, Said
+from .readers import Finding, Said
 
 MOST = 64_000
 """Bytes of a record that are read."""

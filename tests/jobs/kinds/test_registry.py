@@ -20,7 +20,7 @@ MODULE = """
 from typing import Literal
 from pydantic import Field
 from trainium_cdk.jobs import Job, Upstream
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 from trainium_cdk.runner.spec import Place, Program
 
 def read(text):

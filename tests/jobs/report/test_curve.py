@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainium_cdk.client.jobs.report.curve import POINTS, Curve, Curves
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers import Step
 
 
 def test_a_long_run_is_averaged() -> None:

@@ -14,11 +14,11 @@ import typer
 
 from trainium_cdk.client.cli.output import log, one_line, output_filter, write_bytes
 from trainium_cdk.client.jobs.metrics import job_log
-from trainium_cdk.runner.readers.records import Finding, Start
+from trainium_cdk.runner.readers import Finding, Start
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.status import JobStatus, LogChunk
-    from trainium_cdk.runner.readers.records import Record
+    from trainium_cdk.runner.readers import Record
 
 _TIME = re.compile(
     rb"(?P<year>20\d\d)-(?P<month>\d\d|[A-Z][a-z]{2})-(?P<day>\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)"  # also Neuron's 2026-Nov-24

@@ -410,7 +410,7 @@ def summarize_members(streams: Mapping[str, Stream]) -> list[str]:
 
 def summarize(log: JobLog) -> list[str]:
     """A run's metrics as lines of text."""
-    from trainium_cdk.runner.readers.records import NO_NUMBER
+    from trainium_cdk.runner.readers import NO_NUMBER
 
     lines = []
     if graphs := log.compiled.get("graphs"):

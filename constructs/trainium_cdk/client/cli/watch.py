@@ -18,7 +18,7 @@ from trainium_cdk.client.jobs.report.run import PAUSE, Live, begun
 from trainium_cdk.client.jobs.report.text import duration
 from trainium_cdk.client.jobs.status import last_step
 from trainium_cdk.errors import TrnError
-from trainium_cdk.runner.readers.records import FOUND
+from trainium_cdk.runner.readers import FOUND
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

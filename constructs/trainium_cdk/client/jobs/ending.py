@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 
 from trainium_cdk.client.jobs.status import ENDED_BADLY, JobStatus, Stage
+from trainium_cdk.runner.readers import Said
 from trainium_cdk.runner.readers.ending import ErrorPattern, known_error, why_it_ended
-from trainium_cdk.runner.readers.records import Said
 from trainium_cdk.runner.records import MEMORY_FULL
 
 _KILLED = 137

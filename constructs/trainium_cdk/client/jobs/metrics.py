@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.runner.readers import Record
 from trainium_cdk.runner.readers.course import Course
 from trainium_cdk.runner.readers.log import JobLog, Lines, label
-from trainium_cdk.runner.readers.records import Record
 
 
 @cache

@@ -31,7 +31,7 @@ from trainium_cdk.client.jobs.words import (
 )
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.readers.records import Reader
+from trainium_cdk.runner.readers import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.runner.spec import JobSpec as JobSpec

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Optional
 
-from ..readers.records import Finding
+from ..readers import Finding
 from ..records import Failure, TimedFinding, span
 from ..spec import Bound, Count, Time
 

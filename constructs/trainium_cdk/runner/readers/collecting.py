@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from .records import Said
+from . import Said
 from .step_lines import read_line
 
 LONGEST_LINE = 4000

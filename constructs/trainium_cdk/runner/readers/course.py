@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass, field
 
-from .records import Evaluation, Record, Step
+from . import Evaluation, Record, Step
 from .step_lines import StepLine
 
 _BEST = {"known": 4, "step": 3, "part": 2, "bar": 2, "dictionary": 2, "epoch": 1}

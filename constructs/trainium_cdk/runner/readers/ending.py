@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from . import Said
 from .collecting import LONGEST, LONGEST_LINE, SECOND_LINE
-from .records import Said
 
 _MEMORY = "a process of it was killed, because the node's memory was full"
 _SIGNALS = {

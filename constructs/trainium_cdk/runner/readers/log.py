@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .course import Course
-from .records import (
+from . import (
     COLOUR,
     FOUND,
     LONGEST_LINE,
@@ -34,6 +33,7 @@ from .records import (
     read_finding,
     reads,
 )
+from .course import Course
 from .step_lines import MARKS, read_line
 
 TAIL_BYTES = 65_536

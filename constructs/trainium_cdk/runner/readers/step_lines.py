@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .records import (
+from . import (
     COLOUR,
     MEASURES,
     TRIALS,

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # else the probe would load all that judges: it runs each minute
     from collections.abc import Sequence
 
-    from ..readers.records import Finding
+    from ..readers import Finding
 
 WRONG = Path("/tmp/trn-wrong")  # noqa: S108  a volume of this pod alone
 _KINDS = ("hang", "nan", "budget")

@@ -15,7 +15,7 @@ from typing import Optional
 
 from .. import files, records, slurm
 from ..errors import Later, Refused
-from ..readers.records import Finding
+from ..readers import Finding
 
 MARK = "trn-devices"
 DEVICE = "device"

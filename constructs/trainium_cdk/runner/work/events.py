@@ -20,8 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..readers import field, is_loss, split
 from ..readers.log import progress
-from ..readers.records import field, is_loss, split
 from .places import StageNode
 from .process import Output
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Optional
 
 from .. import files, records
-from ..readers.records import Finding
+from ..readers import Finding
 from ..records import span
 from ..spec import HealthRules
 

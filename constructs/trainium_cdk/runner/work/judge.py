@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .. import records
 from ..prepare.checkpoints import complete
-from ..readers.records import Finding
+from ..readers import Finding
 from ..spec import Checkpoints, JobSpec, StageSpec
 from . import devices, health
 from .health import BUDGET, HANG, NAN, RESTARTED, STRAGGLER, Order, Pulse

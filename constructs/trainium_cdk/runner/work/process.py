@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..readers import Said
 from ..readers.collecting import Collector
-from ..readers.records import Said
 
 SAVING_SECONDS = 50
 """Seconds in which a program that must end may save its state: less than a pod's time for that."""

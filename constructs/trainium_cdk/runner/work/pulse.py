@@ -26,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import files
+from ..readers import Step
 from ..readers.course import Course
 from ..readers.log import JobLog, Lines
-from ..readers.records import Step
 from ..spec import HealthRules
 from . import health
 from .events import BEGIN

@@ -14,7 +14,7 @@ from signal import SIGTERM
 
 from .. import blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
-from ..readers.records import Finding
+from ..readers import Finding
 from ..records import State
 from ..spec import JobSpec, StageSpec
 from . import devices, health, tasks

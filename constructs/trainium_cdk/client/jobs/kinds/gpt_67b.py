@@ -19,7 +19,7 @@ from trainium_cdk.client.jobs.words import Data, Label, check_checkpoints, wrong
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.readers.records import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.runner.readers import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
 from trainium_cdk.text import join_words
 

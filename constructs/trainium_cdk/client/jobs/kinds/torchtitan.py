@@ -17,7 +17,7 @@ from trainium_cdk.client.jobs.words import AbsolutePath, Data, Label, Override, 
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.catalog.sources import SourceTree
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.runner.readers import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.readers.step_lines import validates
 from trainium_cdk.runner.spec import Program
 from trainium_cdk.text import Text

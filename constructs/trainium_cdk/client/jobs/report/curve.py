@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainium_cdk.client.drawing.chart import number
-from trainium_cdk.runner.readers.records import Evaluation, Step
+from trainium_cdk.runner.readers import Evaluation, Step
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""

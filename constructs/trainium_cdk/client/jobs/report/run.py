@@ -20,8 +20,8 @@ from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.lookup import CALCULATOR
 from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.errors import JobError, TrnError, UnknownJob
+from trainium_cdk.runner.readers import CacheStatus, Evaluation, Finding, Record, Start, Step
 from trainium_cdk.runner.readers.log import JobLog
-from trainium_cdk.runner.readers.records import CacheStatus, Evaluation, Finding, Record, Start, Step
 
 _SEQUENCES = ("sequences", "samples", "examples")
 AT_ONCE = 8
