@@ -8,7 +8,7 @@ from conformance import cases
 from trainium_cdk.client.jobs.job_spec import job_spec
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import AnyJob
-from trainium_cdk.runner.prepare.making import Here
+from trainium_cdk.runner.prepare import Here
 from trainium_cdk.runner.prepare.resume import resume
 
 JOB = "efs/trn/jobs/new"

@@ -27,8 +27,8 @@ from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.sources import SourceTree, sources
 from trainium_cdk.description.outputs import ClusterOutputs
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan
-from trainium_cdk.runner.prepare import layer
-from trainium_cdk.runner.prepare.making import activate
+from trainium_cdk.runner import layer
+from trainium_cdk.runner.prepare import activate
 from trainium_cdk.runner.spec import PrepareStep
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"

@@ -22,7 +22,7 @@ from tests.support import completed, swept
 from trainium_cdk.client.jobs import fetching
 from trainium_cdk.description.requirements import Requirements, read
 from trainium_cdk.jobs import Script
-from trainium_cdk.runner.prepare.making import activate
+from trainium_cdk.runner.prepare import activate
 from trainium_cdk.runner.prepare.packages import explain, secrets
 from trainium_cdk.runner.spec import PrepareStep
 

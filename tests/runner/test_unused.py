@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner.prepare import packages
-from trainium_cdk.runner.prepare.making import Here
+from trainium_cdk.runner.prepare import Here, packages
 from trainium_cdk.runner.prepare.packages import mark_used, remove_unused
 
 DAY = 86_400.0

@@ -275,7 +275,7 @@ def _locked(file: Path) -> str:
 
 
 def _export(uv: str, file: Path, *options: str) -> str:
-    from trainium_cdk.runner.prepare.layer import PROTECTED
+    from trainium_cdk.runner.layer import PROTECTED
 
     words = [uv, *_UV, *(word for name in PROTECTED for word in ("--prune", name)), *options]
     done = subprocess.run(

@@ -16,9 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from .. import layout, requests, slurm
+from .. import layout, prepare, requests, slurm
 from ..errors import Refused
-from ..prepare import making
 from ..spec import Word
 from ..words import shared_root
 from .answers import node_of, own_job
@@ -177,10 +176,10 @@ def _board_words(program: str, folder: Path, port: str, host: str) -> list[str]:
 
 def _board_variables(folder: Path, venv: Word) -> tuple[dict[str, str], Path | None]:
     """The variables with which it is found, and the virtual environment that it should be in."""
-    base = making.find_base(venv, shared_root())
-    own = making.find_own(folder) or making.find_own(folder.parent)  # a member of an array has its array's
+    base = prepare.find_base(venv, shared_root())
+    own = prepare.find_own(folder) or prepare.find_own(folder.parent)  # a member of an array has its array's
     variables = {"PATH": os.defpath, **os.environ}
     for place in (base, own):
         if place and (place / "bin").is_dir():
-            variables = making.activate(place, variables)
+            variables = prepare.activate(place, variables)
     return variables, own or base

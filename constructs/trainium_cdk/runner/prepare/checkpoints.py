@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import Refused
 from ..files import read, write
 from ..spec import Checkpoints
-from .making import remove, say
+from . import remove, say
 
 DESCRIPTION = "trn-checkpoints"
 """A file next to checkpoints: what a job that continues from them must have in common with the one that wrote them."""

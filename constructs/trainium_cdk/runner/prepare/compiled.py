@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .. import bucket, files
 from ..errors import Refused
-from .making import Failed, Here, NotFetched, check_room, remove, say
+from . import Failed, Here, NotFetched, check_room, remove, say
 
 LINK = "compiled"
 """In a job's folder: leads to what was read."""

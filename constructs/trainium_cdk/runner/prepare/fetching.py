@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import Refused
-from .making import Failed, Here, check_room, once, remove, say
+from . import Failed, Here, check_room, once, remove, say
 from .unpack import Damaged, Hashed, unpack
 
 _READ = 1 << 20

@@ -15,7 +15,7 @@ from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import JobSpec
-from .making import Failed, Here, NotFetched, say
+from . import Failed, Here, NotFetched, say
 
 STEPS: Mapping[str, str] = {
     "source": "fetching.source",

@@ -30,8 +30,8 @@ from urllib.parse import unquote
 from .. import files, records, slurm
 from ..errors import Later, Refused
 from ..files import write, write_json
-from .layer import canonical
-from .making import RECORD, Failed, Here, activate, once, remove, say
+from ..layer import canonical
+from . import RECORD, Failed, Here, activate, once, remove, say
 
 
 class Layer(NamedTuple):
@@ -86,7 +86,7 @@ def inside(here: Here, python: str, function: str, *given: Any) -> Any:
         Failed: it failed.
     """
     # its text: no other process may find the file of this one
-    layer = (pkgutil.get_data(str(__package__), "layer.py") or b"").decode()
+    layer = (pkgutil.get_data(str(__package__).rpartition(".")[0], "layer.py") or b"").decode()
     try:
         code, output, errors = here.ask([python, "-c", layer, function, json.dumps(given)])
     except Refused:

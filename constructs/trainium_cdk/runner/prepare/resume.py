@@ -21,8 +21,8 @@ from ..bucket import SUFFIX, Mark, stats
 from ..errors import Refused
 from ..files import read_json
 from ..spec import Checkpoints, JobSpec, array_indices, from_json
+from . import Failed, Here, NotFetched, check_room, remove, say
 from .checkpoints import DESCRIPTION, TEMPORARY, check_same, describe, newest
-from .making import Failed, Here, NotFetched, check_room, remove, say
 
 STREAMS = 8
 """Files that are copied at once: one alone is slow on a network file system."""

@@ -27,7 +27,7 @@ from tarfile import InvalidHeaderError, ReadError, TruncatedHeaderError  # type:
 from typing import IO, Any
 
 from ..errors import Refused
-from .making import Failed, Here, NotFetched, check_room, remove, say
+from . import Failed, Here, NotFetched, check_room, remove, say
 
 CHUNK = 1 << 20
 TIMES, SMALL = 100, 1 << 30

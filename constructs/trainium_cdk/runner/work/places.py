@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..prepare import checkpoints, making
+from .. import prepare
+from ..prepare import checkpoints
 from ..spec import JobSpec, NodeEnvironment, StageSpec, Word, array_indices
 from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
@@ -102,7 +103,7 @@ def variables(
     else:
         _add_cache(made, job.environment, at["cache"])
     place = _find_environment(node, job.environment)
-    return making.activate(place, made) if place else made
+    return prepare.activate(place, made) if place else made
 
 
 def ranks(node: StageNode, local: int, copies: int) -> dict[str, str]:
@@ -190,12 +191,12 @@ def _add_cache(made: dict[str, str], of: NodeEnvironment, cache: str) -> None:
 
 def _find_environment(node: StageNode, environment: NodeEnvironment) -> Path | None:
     if environment.packages:
-        found = making.find_own(node.root)
+        found = prepare.find_own(node.root)
         if found is None:
             raise CannotStart("this job's packages were removed. Submit the job again")
         return found
     try:
-        place = making.find_base(environment.venv, shared_root())
+        place = prepare.find_base(environment.venv, shared_root())
     except (RuntimeError, UnknownPlace) as e:  # there is no such user
         raise CannotStart(f"its virtual environment was not found on this node: {e}") from None
     if place is not None and (place / "bin" / "activate").is_file():

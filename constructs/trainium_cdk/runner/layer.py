@@ -1,6 +1,6 @@
 """Questions that only a Python can answer about itself: it runs in the one that a virtual environment is made on, or in that environment.
 
-The runner starts it there by its text alone (`packages.inside`); arguments are JSON, and so is what it prints.
+The runner starts it there by its text alone (`prepare.packages.inside`); arguments are JSON, and so is what it prints.
 """
 
 from __future__ import annotations
