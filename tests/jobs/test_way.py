@@ -26,7 +26,7 @@ from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
-from trainium_cdk.runner.head import ask
+from trainium_cdk.runner import head as runner_head
 from trainium_cdk.runner.requests import Log, LogPiece, Outcome, write_request
 from trainium_cdk.runner.spec import Packed, to_json
 
@@ -211,8 +211,8 @@ def test_the_runner_takes_a_submission_in_few_files() -> None:
 
     for token in ("first", TOKEN):
         Head(make_cluster(), slurm(SENT).transport).submit(OWN(), token)
-    answer = [ask.answer(found[0])]
-    files = passed(lambda: answer.append(ask.answer(found[1])))
+    answer = [runner_head.answer(found[0])]
+    files = passed(lambda: answer.append(runner_head.answer(found[1])))
     assert answer[1]["answer"][0]["stages"] == {"train": "7"}, answer
     assert len(files) <= 9, sorted(files)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, World
 from trainium_cdk.client.jobs.pyz import pyz
-from trainium_cdk.runner import requests
-from trainium_cdk.runner.head import answers, ask
+from trainium_cdk.runner import head, requests
+from trainium_cdk.runner.head import answers
 from trainium_cdk.runner.requests import (
     Cluster,
     JobSettings,
@@ -27,7 +27,7 @@ from trainium_cdk.runner.requests import (
 
 
 def asked(given: Any, cluster: Cluster = CLUSTER) -> Any:
-    return ask.answer(json.dumps(write_request(cluster, given)))
+    return head.answer(json.dumps(write_request(cluster, given)))
 
 
 @pytest.mark.parametrize("given", [ListJobs(7, True), requests.ReadLog("a", tail=3)])
@@ -50,7 +50,7 @@ def test_a_request_returns_from_json(given: Any) -> None:
     ],
 )
 def test_a_request_of_another_kind_is_refused(change: dict[str, Any], message: str) -> None:
-    told = ask.answer(json.dumps({**write_request(CLUSTER, ListJobs()), **change}))
+    told = head.answer(json.dumps({**write_request(CLUSTER, ListJobs()), **change}))
     assert told["error"]["kind"] == "refused"
     assert message in told["error"]["message"]
 
@@ -61,7 +61,7 @@ def test_a_request_of_another_kind_is_refused(change: dict[str, Any], message: s
     | st.just('{"version": 1, "op": "list", "cluster": null, "given": null}')
 )
 def test_any_text_has_an_answer(text: str) -> None:
-    assert ask.answer(text)["error"]["kind"] == "refused"
+    assert head.answer(text)["error"]["kind"] == "refused"
 
 
 def test_what_is_wrong_here_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

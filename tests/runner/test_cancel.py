@@ -10,8 +10,8 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm
 from tests.runner.asking import CLUSTER, Head, job, paused
 from tests.support import until
-from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Active, Cancel
+from trainium_cdk.runner.status import JobStatus
 
 __all__ = ["paused", "slurm"]
 

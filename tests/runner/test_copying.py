@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from trainium_cdk.runner import head
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import ask as runner_ask
 from trainium_cdk.runner.head import copying
 from trainium_cdk.runner.requests import (
     Cluster,
@@ -239,7 +239,7 @@ def test_a_pod_is_asked_by_a_file(folder: Path, tmp_path: Path, capsys: pytest.C
     for path, message in (("/efs/data", ""), ("/efs/none", "there is no file or folder"), ("/etc", "not on a shared")):
         request = write_request(CLUSTER, ListFiles(path, ("/efs",), 10))
         (tmp_path / "request").write_bytes(gzip.compress(json.dumps(request).encode()))
-        runner_ask.main(str(tmp_path / "request"))
+        head.main(str(tmp_path / "request"))
         told = json.loads(gzip.decompress(base64.b64decode(capsys.readouterr().out)))
         if message:
             assert message in told["error"]["message"]

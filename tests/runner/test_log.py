@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, World
-from trainium_cdk.runner import requests
+from trainium_cdk.runner import head, requests
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import answers, ask
+from trainium_cdk.runner.head import answers
 from trainium_cdk.runner.readers.log import progress
 from trainium_cdk.runner.requests import ReadLog, read_answer
 from trainium_cdk.runner.spec import Packed, to_json
@@ -112,7 +112,7 @@ def test_what_is_no_regular_file_is_not_opened(kind: str, logs: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["../../x", "A", "train.0", "$(id)"])
 def test_a_stage_is_no_path(stage: str, logs: Path) -> None:
-    told = ask.answer(json.dumps(requests.write_request(CLUSTER, ReadLog("j-1", stage=stage))))
+    told = head.answer(json.dumps(requests.write_request(CLUSTER, ReadLog("j-1", stage=stage))))
     assert told["error"]["kind"] == "refused"
     assert "has no stage" in told["error"]["message"]
 

@@ -16,8 +16,7 @@ import pytest
 from tests.runner.preparing import Cluster
 from tests.runner.test_resume import MADE, SCRIPT, write
 from tests.runner.world import CLUSTER
-from trainium_cdk.runner import bucket, requests
-from trainium_cdk.runner.head import ask
+from trainium_cdk.runner import bucket, head, requests
 from trainium_cdk.runner.prepare import checkpoints
 from trainium_cdk.runner.requests import Checkpoint, FoundCheckpoints, ListCheckpoints, write_request
 from trainium_cdk.runner.spec import Checkpoints
@@ -31,7 +30,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def found(seen: requests.Cluster = CLUSTER) -> FoundCheckpoints:
     given = ListCheckpoints()
-    answer = ask.answer(json.dumps(write_request(seen, given)))
+    answer = head.answer(json.dumps(write_request(seen, given)))
     made: FoundCheckpoints = requests.read_answer(given, json.loads(json.dumps(answer["answer"])))
     return made
 

@@ -9,8 +9,8 @@ import pytest
 from trainium_cdk.runner import layout, requests
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import answers
-from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.spec import JobSpec, NodeEnvironment, Program, StageSpec
+from trainium_cdk.runner.status import JobStatus
 
 JOB = JobStatus("j-1", "script", "q", "t", 2, None, ())
 

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, ME, World
-from trainium_cdk.runner import layout, requests, slurm
+from trainium_cdk.runner import head, layout, requests, slurm
 from trainium_cdk.runner.errors import Theirs, Unknown
-from trainium_cdk.runner.head import answers, ask, stages
+from trainium_cdk.runner.head import answers, stages
 from trainium_cdk.runner.head.stages import Known
-from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import to_json
+from trainium_cdk.runner.status import JobStatus
 
 CHAIN = "job j-1\nstage prepare 7\nstage train 8\n"
 ONE = "job j-1\nstage precompile 8\nstage train 8\n"
@@ -316,7 +316,7 @@ def test_any_record_is_read_without_an_error(world: World, written: dict[str, st
         (world.jobs / "j-1/state").mkdir(parents=True, exist_ok=True)
         (world.jobs / "j-1" / name).write_text(text, errors="replace")
     for asked in (requests.ListJobs(), requests.Status("j-1"), requests.ReadLog("j-1"), requests.JobSettings("j-1")):
-        told = json.dumps(ask.answer(json.dumps(requests.write_request(CLUSTER, asked))))
+        told = json.dumps(head.answer(json.dumps(requests.write_request(CLUSTER, asked))))
         assert told.startswith('{"answer"') or '"kind": "unknown"' in told or "has no stage" in told
         assert "\\u001b" not in told or isinstance(asked, requests.JobSettings)
     for job in listed(answers.list_jobs(CLUSTER, requests.ListJobs())):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = {
-    "ask": "head.ask.main",
+    "ask": "head.main",
     "step": "work.relay.step",
     "prepare": "prepare.main.main",
     "stage": "work.stage.main",
@@ -20,7 +20,7 @@ COMMANDS = {
     "events": "work.events.main",
     "keep": "work.keep.main",
 }
-"""The function of each command, as FOLDER.MODULE.FUNCTION: its arguments are the words after the command."""
+"""The function of each command, as MODULE.FUNCTION: its arguments are the words after the command."""
 
 
 _ROLE = "/etc/trn-job-environment"

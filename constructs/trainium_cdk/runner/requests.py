@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 from .blocks import Block
-from .head.status import Foreign, JobStatus, Node
 from .spec import VERSION, Bound, Count, JobSpec, Packed, SpecError, Word, from_json, to_json
+from .status import Foreign, JobStatus, Node
 from .words import shared_root
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainium_cdk.runner.head.status import (
+from trainium_cdk.runner.status import (
     ACTIVE,
     ENDED_BADLY,
     OLD,

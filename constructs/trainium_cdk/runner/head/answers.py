@@ -18,9 +18,9 @@ from ..records import SubmittedRecord, one_line
 from ..requests import Active, Cancel, Cluster, History, JobSettings, ListJobs, Log, LogPiece, ReadLog, Report, Status
 from ..slurm import Row
 from ..spec import Packed, SpecError, StageSpec, array_indices
+from ..status import ACTIVE, JobStatus, last_begun, shortened
 from . import jobs
 from .stages import moment
-from .status import ACTIVE, JobStatus, last_begun, shortened
 
 _END = 65_536
 """Bytes of the end of a log, in which the training's last steps are."""

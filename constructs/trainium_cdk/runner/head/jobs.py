@@ -18,10 +18,10 @@ from ..layout import ID
 from ..records import SubmittedRecord
 from ..requests import Cluster
 from ..spec import ARRAY_PATTERN, MAX_MEMBERS, SpecError, Sweep, array_indices, array_problem, from_json
+from ..status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 from ..work import health
 from . import stages
 from .stages import Known, moment
-from .status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")

@@ -14,9 +14,9 @@ from ..layout import owner_of
 from ..prepare import checkpoints
 from ..requests import Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
 from ..spec import ARRAY_PATTERN, SpecError, array_indices
+from ..status import checkpoints_in
 from ..work import keep
 from . import jobs
-from .status import checkpoints_in
 
 
 def list_checkpoints(cluster: Cluster, _: ListCheckpoints) -> FoundCheckpoints:

@@ -8,9 +8,9 @@ from .. import slurm
 from ..errors import Refused
 from ..records import one_line
 from ..requests import Cluster, ListNodes, Others
+from ..status import Foreign, Node, parse_int
 from ..work import devices
 from .stages import moment
-from .status import Foreign, Node, parse_int
 
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 """POWER_DOWN is none: such a node is powered down when its job has ended."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from .. import layout, prepare, requests, slurm
 from ..errors import Refused
 from ..spec import Word
+from ..status import JobStatus
 from ..words import shared_root
 from .answers import node_of, own_job
-from .status import JobStatus
 
 PYTHON = ("/usr/bin/python3", "-I")
 HOURS = 24

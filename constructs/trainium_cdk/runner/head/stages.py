@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .. import slurm
 from ..records import ENDED, LOST, RUNNING, State
-from .status import ACTIVE, Stage, parse_int
+from ..status import ACTIVE, Stage, parse_int
 
 _WAITS = {
     "Dependency": "waits for {before}",

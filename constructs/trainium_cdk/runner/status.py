@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Optional
 
-from ..readers import Finding
-from ..records import Failure, TimedFinding, span
-from ..spec import Bound, Count, Time
+from .readers import Finding
+from .records import Failure, TimedFinding, span
+from .spec import Bound, Count, Time
 
 OLD = 60.0
 """Seconds from which on it is shown how long ago the last step was."""
