@@ -16,7 +16,7 @@ import pytest
 from tests.runner.preparing import Cluster
 from tests.runner.test_resume import MADE, SCRIPT, write
 from tests.runner.world import CLUSTER
-from trainium_cdk.runner import bucket, head, requests
+from trainium_cdk.runner import aws, head, requests
 from trainium_cdk.runner.prepare import checkpoints
 from trainium_cdk.runner.requests import Checkpoint, FoundCheckpoints, ListCheckpoints, write_request
 from trainium_cdk.runner.spec import Checkpoints
@@ -37,7 +37,7 @@ def found(seen: requests.Cluster = CLUSTER) -> FoundCheckpoints:
 
 def keep(own: Path, *, whole: tuple[Path, ...] = (), parts: tuple[Path, ...] = ()) -> None:
     """What `work.keep` records of these."""
-    names = [bucket.name_of(one, bucket.stats(one)) for one in (*whole, *parts)]
+    names = [aws.name_of(one, aws.stats(one)) for one in (*whole, *parts)]
     record = {"begun": names, "complete": names[: len(whole)]}
     write(own / "state/keep.json", json.dumps(record))
 
@@ -50,7 +50,7 @@ def test_the_newest_complete_one_of_each_kind(kind: str, cluster: Cluster) -> No
     assert found() == FoundCheckpoints(())
     place = root / made.folder / made.place
     newest = place / make(place)
-    size = sum(size for size, _ in bucket.stats(newest).values())
+    size = sum(size for size, _ in aws.stats(newest).values())
     only_there = Checkpoint("run-1", newest.name, size, f"/efs/trn/jobs/run-1/{made.folder}", "run-1")
     assert size > 0
     assert found().checkpoints == (only_there,)

@@ -18,7 +18,7 @@ from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import Jobs, shell
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Script
-from trainium_cdk.runner import secret_values
+from trainium_cdk.runner import aws
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.spec import NodeEnvironment, StageSpec
 
@@ -57,7 +57,7 @@ def test_values_are_read(kept: dict[str, str], path: str) -> None:
         "A": "secretsmanager:wandb", "B": f"secretsmanager:{kept['wandb']}", "C": "secretsmanager:json#key", "D": "secretsmanager:json#port",
         "E": "secretsmanager:lines", "F": "ssm:/team/token", "PLAIN": "a value: secretsmanager:wandb",
     }  # fmt: skip
-    assert secret_values.resolve(given, "us-east-1", path) == {
+    assert aws.secret_values(given, "us-east-1", path) == {
         "A": "of-wandb", "B": "of-wandb", "C": "of-json", "D": "8080", "E": 'two\nlines "é" $HOME', "F": "of-ssm",
         "PLAIN": "a value: secretsmanager:wandb",
     }  # fmt: skip
@@ -111,10 +111,10 @@ def test_a_pod_reads_them_with_its_own_identity(
     for name, value in identity.items():
         monkeypatch.setenv(name, value)
     given = {"A": "secretsmanager:json#key", "B": "ssm:/team/token"}
-    assert secret_values.resolve(given, "us-east-1", path) == {"A": "of-json", "B": "of-ssm"}
+    assert aws.secret_values(given, "us-east-1", path) == {"A": "of-json", "B": "of-ssm"}
     Path(identity["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).write_text("of-another-pod")
     with pytest.raises(Refused, match="env A: json cannot be read"):
-        secret_values.resolve(given, "us-east-1", path)
+        aws.secret_values(given, "us-east-1", path)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_pod_reads_them_with_its_own_identity(
 )  # fmt: skip
 def test_what_cannot_be_read(kept: dict[str, str], path: str, reference: str, message: str) -> None:
     with pytest.raises(Refused, match=message) as caught:
-        secret_values.resolve({"TOKEN": reference}, "us-east-1", path)
+        aws.secret_values({"TOKEN": reference}, "us-east-1", path)
     assert not any(text in str(caught.value) for text in ("of-wandb", "of-json"))
 
 
 def test_an_image_without_both(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"neither the AWS CLI nor Python is here to read it\. Use"):
-        secret_values.resolve({"TOKEN": "ssm:/x"}, "us-east-1", str(tmp_path))
+        aws.secret_values({"TOKEN": "ssm:/x"}, "us-east-1", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.runner.test_keep import Kept, whole
 from tests.runner.test_resume import MADE
 from tests.support import need
 from trainium_cdk.cdk.helpers.permissions import address_statements
-from trainium_cdk.runner import bucket
+from trainium_cdk.runner import aws
 from trainium_cdk.runner.prepare import compiled
 from trainium_cdk.runner.spec import PrepareStep
 
@@ -67,13 +67,13 @@ def test_they_are_enough(variables: dict[str, str], local_aws: LocalAws, tmp_pat
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda variables: bucket.copy(variables, "-", "s3://rights/other", "x"),
-        lambda variables: bucket.copy(variables, "-", "s3://rights/runs-of-others/x", "x"),
-        lambda variables: bucket.sizes(variables, "s3://rights/other"),
-        lambda variables: bucket.sizes(variables, "s3://rights/run"),
-        lambda variables: bucket.remove(variables, "s3://rights/other"),
+        lambda variables: aws.copy(variables, "-", "s3://rights/other", "x"),
+        lambda variables: aws.copy(variables, "-", "s3://rights/runs-of-others/x", "x"),
+        lambda variables: aws.sizes(variables, "s3://rights/other"),
+        lambda variables: aws.sizes(variables, "s3://rights/run"),
+        lambda variables: aws.remove(variables, "s3://rights/other"),
     ],
 )
 def test_they_lead_nowhere_else(ask: Any, variables: dict[str, str]) -> None:
-    with pytest.raises(bucket.Unreached, match=r"AccessDenied|Forbidden|not authorized"):
+    with pytest.raises(aws.Unreached, match=r"AccessDenied|Forbidden|not authorized"):
         ask(variables)

@@ -171,7 +171,7 @@ class NodeEnvironment:
         compiled: address in S3 that it has in common with other clusters; empty: none.
         rules: of driver and runtime.
         checks: refuse the node (`refuse`), report (`report`), or say nothing (empty) where they do not work together.
-        region: of variables whose values are kept in AWS (`secret_values`); empty without such.
+        region: of variables whose values are kept in AWS (`aws.secret_values`); empty without such.
     """
 
     venv: Word = ""

@@ -86,7 +86,7 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
     """
     from ruamel.yaml import YAML
 
-    from trainium_cdk.runner.secret_values import BEGINS
+    from trainium_cdk.runner.aws import SECRET_BEGINS
 
     data: dict[str, Any] = {"job": [job, *args] if is_command else job if _is_kind(job) else _from(file, job)}
     data |= {"args": list(args)} if args and not is_command else {}
@@ -102,7 +102,7 @@ def write(ctx: Any, file: Path, job: str, args: Sequence[str], *, is_command: bo
         data[key] = values if parameter.multiple else values[0]
         if key == "env":
             pairs = [(name, text if equals else None) for name, equals, text in (v.partition("=") for v in values)]
-            secrets = [n for n, text in pairs if text and _SECRET.search(n) and not text.startswith(BEGINS)]
+            secrets = [n for n, text in pairs if text and _SECRET.search(n) and not text.startswith(SECRET_BEGINS)]
             data[key] = {name: None if name in secrets else text for name, text in pairs}
     text = io.StringIO()
     yaml = YAML(typ="safe", pure=True)

@@ -31,8 +31,8 @@ from trainium_cdk.client.jobs.words import (
 )
 from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
+from trainium_cdk.runner.aws import SECRET_BEGINS, SECRET_FORM
 from trainium_cdk.runner.readers import Reader
-from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.runner.spec import JobSpec as JobSpec
 from trainium_cdk.runner.spec import PrepareStep, Program, Words, array_indices
@@ -210,7 +210,7 @@ class Job(BaseModel):
                 raise wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
             if reason := SET_BY_RUNNER.get(name):
                 raise wrong(f"env {name}: {reason}. Choose another name, or set it in your own script")
-            if self.env[name].startswith(BEGINS) and not FORM.fullmatch(self.env[name]):
+            if self.env[name].startswith(SECRET_BEGINS) and not SECRET_FORM.fullmatch(self.env[name]):
                 raise wrong(
                     f"env {name}: {shown(self.env[name])} is not a reference to a secret. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
                 )
@@ -220,7 +220,7 @@ class Job(BaseModel):
     @property
     def has_secrets(self) -> bool:
         """True if a variable's value is kept in AWS."""
-        return any(value.startswith(BEGINS) for value in self.env.values())
+        return any(value.startswith(SECRET_BEGINS) for value in self.env.values())
 
     def _env_size(self) -> int:
         return sum(passable(f"env {name}", f"{name}={value}") for name, value in self.env.items())

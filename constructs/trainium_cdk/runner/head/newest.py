@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from .. import PEOPLE, bucket, layout, records
+from .. import PEOPLE, aws, layout, records
 from ..errors import Refused
 from ..layout import owner_of
 from ..prepare import checkpoints
@@ -38,7 +38,7 @@ def _of_job(cluster: Cluster, id: str) -> Iterator[Checkpoint]:
             if made and path and (found := checkpoints.latest(made, own / made.folder / made.place)):
                 record, stats = records.read(keep.Record, own / keep.FILE) or keep.Record(), {}
                 with contextlib.suppress(Refused):  # it has a link
-                    stats = bucket.stats(found)
-                has = bucket.name_of(found, stats) in record.complete
+                    stats = aws.stats(found)
+                has = aws.name_of(found, stats) in record.complete
                 to = "" if has else f"{name}/copied" if record.begun else name
                 yield Checkpoint(name, found.name, sum(size for size, _ in stats.values()), path, to)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .. import bucket, files
+from .. import aws, files
 from ..errors import Refused
 from . import Failed, Here, NotFetched, check_room, remove, say
 
@@ -43,11 +43,11 @@ def compiled(here: Here, uri: str) -> None:
             raise NotFetched("compiled graphs")
         try:
             place.mkdir(parents=True, exist_ok=True)
-            check_room(uri, sum(bucket.sizes(here.variables, f"{uri}/{version}").values()), place)
+            check_room(uri, sum(aws.sizes(here.variables, f"{uri}/{version}").values()), place)
             for options in (("--exclude", f"*{_DONE}"), ("--exclude", "*", "--include", f"*{_DONE}")):
-                bucket.sync(here.variables, f"{uri}/{version}", str(place), "--size-only", *options)
+                aws.sync(here.variables, f"{uri}/{version}", str(place), "--size-only", *options)
             files.write(stamp, secrets.token_hex(8).encode())
-        except (bucket.Unreached, Refused, Failed, OSError) as e:
+        except (aws.Unreached, Refused, Failed, OSError) as e:
             say(f"compiled graphs of {uri} could not be read, so the job compiles: {e}")
             return
     if not here.check:
@@ -99,7 +99,7 @@ def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -
     """Write what the nodes of a cache set have compiled, and is not among `sent`, to which it is added.
 
     Raises:
-        Refused, bucket.Unreached: as of `bucket.run`.
+        Refused, aws.Unreached: as of `aws.run`.
     """
     nodes = [one for one in caches.iterdir() if one.is_dir()] if caches.is_dir() else []
     new = {str(one.relative_to(node)): one for node in nodes for one in units(node)}
@@ -111,7 +111,7 @@ def send(caches: Path, uri: str, variables: Mapping[str, str], sent: set[str]) -
             Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
             Path(folder, name).symlink_to(one)
         for options in (("--exclude", f"*{_DONE}"), ()):  # what says that a graph is whole comes last
-            bucket.sync(variables, folder, uri, "--size-only", *options)
+            aws.sync(variables, folder, uri, "--size-only", *options)
     sent.update(new)
 
 

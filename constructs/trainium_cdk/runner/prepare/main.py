@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .. import layout, secret_values
+from .. import aws, layout
 from ..errors import Refused
 from ..files import read_json
 from ..spec import JobSpec
@@ -51,7 +51,7 @@ def check(folder: Path, job: JobSpec, variables: Mapping[str, str], addresses: M
         _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
     except Failed as e:
         raise Refused(str(e)) from None
-    if any(value.startswith(secret_values.BEGINS) for value in variables.values()):
+    if any(value.startswith(aws.SECRET_BEGINS) for value in variables.values()):
         raise NotFetched  # that the job may read them shows before its nodes are asked for
 
 
@@ -105,7 +105,7 @@ def main(folder: str, secret: str) -> None:
     try:
         job = layout.read_job(place)
         given = {str(key): str(value) for key, value in variables.items()} if isinstance(variables, dict) else {}
-        carry_out(place, job, secret_values.resolve(given, job.environment.region))
+        carry_out(place, job, aws.secret_values(given, job.environment.region))
     except (Refused, ValueError) as e:
         print(f"trn: {e}", file=sys.stderr)
         sys.exit(64)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import bucket
-from ..bucket import SUFFIX, Mark, stats
+from .. import aws
+from ..aws import SUFFIX, Mark, stats
 from ..errors import Refused
 from ..files import read_json
 from ..spec import Checkpoints, JobSpec, array_indices, from_json
@@ -148,7 +148,7 @@ def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
     """
     source, place = made.source.rstrip("/"), here.job / FOLDER
     try:
-        there = {name: size for name, size in bucket.sizes(here.variables, source).items() if _is_inside(name)}
+        there = {name: size for name, size in aws.sizes(here.variables, source).items() if _is_inside(name)}
         at, mark = _newest_kept(here, source, there, job.kind)
         files = mark.files if mark else {name: size for name, size in there.items() if name}
         if not files:
@@ -161,15 +161,15 @@ def fetch(here: Here, job: JobSpec, made: Checkpoints) -> Path:
         if mark:
             describe(mark.same, place)
         elif f"/{DESCRIPTION}" in there:
-            bucket.copy(here.variables, f"{source}/{DESCRIPTION}", str(place / DESCRIPTION))
+            aws.copy(here.variables, f"{source}/{DESCRIPTION}", str(place / DESCRIPTION))
         check_same(source, place, made)
         say(f"fetching {source}{at}: {size} bytes{_transfer(here, source, made, size)}")
         check_room(source + at, size, place)
         if list(files) == [""]:
-            bucket.copy(here.variables, source + at, str(to))
+            aws.copy(here.variables, source + at, str(to))
         else:
-            bucket.sync(here.variables, source + at, str(to), "--delete")
-    except bucket.Unreached as e:
+            aws.sync(here.variables, source + at, str(to), "--delete")
+    except aws.Unreached as e:
         raise Failed(f"{source} could not be read: {e}. Submit the job again, or let jobs read it") from None
     if {name: size for name, (size, _) in stats(to).items()} != dict(files):
         raise Failed(f"{source}{at} did not arrive whole. Submit the job again")
@@ -189,7 +189,7 @@ def _newest_kept(here: Here, source: str, there: Mapping[str, int], kind: str) -
     why = f"{source} has no complete checkpoint. Wait for one, or name another address or job"
     for at in marks:
         try:
-            mark = from_json(Mark, json.loads(bucket.copy(here.variables, source + at + SUFFIX, "-")), strict=False)
+            mark = from_json(Mark, json.loads(aws.copy(here.variables, source + at + SUFFIX, "-")), strict=False)
         except (ValueError, RecursionError):
             continue
         has = {name[len(at) :]: size for name, size in there.items() if name == at or name.startswith(f"{at}/")}
@@ -224,10 +224,10 @@ def _is_inside(name: str) -> bool:
 
 def _transfer(here: Here, source: str, made: Checkpoints, size: int) -> str:
     """Describe the cost of reading another region's bucket; empty for this region's, or where that is not known."""
-    with contextlib.suppress(bucket.Unreached, ValueError, KeyError):
+    with contextlib.suppress(aws.Unreached, ValueError, KeyError):
         name = source[len("s3://") :].partition("/")[0]
         words = ("s3api", "get-bucket-location", "--bucket", name, "--output=json")
-        found = json.loads(bucket.run(here.variables, *words))["LocationConstraint"] or "us-east-1"
+        found = json.loads(aws.run(here.variables, *words))["LocationConstraint"] or "us-east-1"
         region = "eu-west-1" if found == "EU" else found
         if region != here.variables.get("AWS_REGION", region):
             usd = (

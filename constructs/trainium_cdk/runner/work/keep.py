@@ -2,7 +2,7 @@
 first node. No fault of it stops the program.
 
     ADDRESS/JOB/DIGEST/NAME/...             the files of a checkpoint; one that is a file: ADDRESS/JOB/DIGEST/NAME
-    ADDRESS/JOB/DIGEST/NAME.trn-complete    `bucket.Mark`, written last, and deleted first
+    ADDRESS/JOB/DIGEST/NAME.trn-complete    `aws.Mark`, written last, and deleted first
 
 A member of an array has ADDRESS/JOB/INDEX. DIGEST is of the content. So no checkpoint replaces another one, and jobs of one id on two clusters harm nothing.
 """
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import bucket, files, layout, records
+from .. import aws, files, layout, records
 from ..errors import Refused, place_of
 from ..prepare import checkpoints, compiled
 from ..readers.log import KEPT
@@ -149,7 +149,7 @@ class Keeper:
             step()
             self._problems.pop(what, None)
         except Exception as e:
-            known = isinstance(e, (Refused, bucket.Unreached, OSError))
+            known = isinstance(e, (Refused, aws.Unreached, OSError))
             told = what in self._problems
             self._problems[what] = f"{what} could not be copied, and is tried again: {e if known else place_of(e)}"
             if not told:
@@ -176,15 +176,15 @@ class Keeper:
         if self._made is None:
             return
         if not self._reached:  # else it would show at the first checkpoint only
-            bucket.sizes(os.environ, self._to)
+            aws.sizes(os.environ, self._to)
             self._reached = True
         place = self._own / self._made.folder / self._made.place
         found = next(checkpoints.complete(self._made, place), None)
         if found is None:
             self._check_forms(place)
             return
-        before = bucket.stats(found)
-        name = bucket.name_of(found, before)
+        before = aws.stats(found)
+        name = aws.name_of(found, before)
         if name in self._record.complete:
             return
         for old in [one for one in self._record.begun if one not in (*self._record.complete, name)]:
@@ -192,14 +192,14 @@ class Keeper:
         self._note(dict.fromkeys((*self._record.begun, name)), self._record.complete)
         to = f"{self._to}/{name}"
         if found.is_file():
-            bucket.copy(os.environ, str(found), to)
+            aws.copy(os.environ, str(found), to)
         else:
-            bucket.sync(os.environ, str(found), to, "--delete")
+            aws.sync(os.environ, str(found), to, "--delete")
         sizes = {file: size for file, (size, _) in before.items()}
-        if bucket.stats(found) != before or bucket.files(os.environ, to) != sizes:
-            raise bucket.Unreached(f"{found.name} was changed while it was copied")
-        mark = bucket.Mark(self._job.kind, self._made.same, sizes)
-        bucket.copy(os.environ, "-", to + bucket.SUFFIX, json.dumps(to_json(mark)))
+        if aws.stats(found) != before or aws.files(os.environ, to) != sizes:
+            raise aws.Unreached(f"{found.name} was changed while it was copied")
+        mark = aws.Mark(self._job.kind, self._made.same, sizes)
+        aws.copy(os.environ, "-", to + aws.SUFFIX, json.dumps(to_json(mark)))
         self._note(self._record.begun, (*self._record.complete, name))
         self._problems.pop("a checkpoint", None)
         self._tell()
@@ -221,8 +221,8 @@ class Keeper:
     def _remove(self, name: str) -> None:
         """Take a checkpoint from S3: first what says that it is whole."""
         to, known = f"{self._to}/{name}", self._record
-        bucket.remove(os.environ, to + bucket.SUFFIX)
+        aws.remove(os.environ, to + aws.SUFFIX)
         self._note(known.begun, (one for one in known.complete if one != name))
-        bucket.remove(os.environ, f"{to}/", "--recursive")
-        bucket.remove(os.environ, to)
+        aws.remove(os.environ, f"{to}/", "--recursive")
+        aws.remove(os.environ, to)
         self._note((one for one in known.begun if one != name), self._record.complete)

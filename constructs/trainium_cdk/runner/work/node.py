@@ -16,7 +16,7 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
-from .. import layout, records, secret_values
+from .. import aws, layout, records
 from ..errors import Refused, ReportedError, place_of
 from ..files import read_json
 from ..prepare import compiled
@@ -66,7 +66,7 @@ def launch(
         starts: Sequence[ProgramStart] = [ProgramStart(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
     try:
-        own = secret_values.resolve(own, job.environment.region)
+        own = aws.secret_values(own, job.environment.region)
     except Refused as e:
         raise CannotStart(str(e)) from None
     problem = _check_versions(job.environment, own, output)
