@@ -17,7 +17,7 @@ from trainium_cdk.description.catalog.known_errors import KnownError, explain, j
 from trainium_cdk.description.catalog.lookup import read
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import explained, known_error, why_it_ended
-from trainium_cdk.runner.work.devices import looks_broken
+from trainium_cdk.runner.slurm_nodes import looks_broken
 
 ALL = (*known_errors(), *(one for one in job_errors() if one not in known_errors()))
 SAMPLES = [(error.name, sample) for error in ALL for sample in error.samples]

@@ -21,10 +21,9 @@ from tests.runner.test_hangs import ends_as_it_would, kinds, now, told, train
 from tests.runner.test_hangs import jobs as jobs
 from tests.support import begins_again, file_system, fill, until
 from trainium_cdk.description.node.scripts import scripts_dir
-from trainium_cdk.runner import records
-from trainium_cdk.runner.head import nodes as nodes_of
+from trainium_cdk.runner import records, slurm_nodes
 from trainium_cdk.runner.spec import HealthRules, StageSpec
-from trainium_cdk.runner.work import devices, health
+from trainium_cdk.runner.work import health
 
 MEM = "mem_ecc_uncorrected"
 FAST = HealthRules(every=0.4, least=30.0)
@@ -128,7 +127,7 @@ def test_a_device_error_takes_the_node_away_and_the_job_goes_on_with_another(job
         assert steps[2:] == [last // 5 * 5] * 2 or steps[2:] == [(last - 1) // 5 * 5] * 2, (last, sent.log())
         begun = [line.split() for line in (sent.folder / "begun").read_text().splitlines()]
         assert sorted((a, n) for a, n, *_ in begun) == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-        assert devices.moved(sent.folder).nodes == first[1]
+        assert slurm_nodes.moved(sent.folder).nodes == first[1]
 
 
 def test_a_program_that_fails_before_root_has_seen_why(jobs: Jobs, tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_a_program_that_fails_of_itself_is_not_started_again(jobs: Jobs, tmp_pat
         began = time.monotonic()
         sent = jobs.train(shell("echo ValueError: shape; exit 3"), health=FAST)
         assert (sent.ended().code, sent.left()) == (3, "FAILED")
-        assert time.monotonic() - began < devices.WAIT_SECONDS
+        assert time.monotonic() - began < slurm_nodes.WAIT_SECONDS
         sent = jobs.train(
             shell("echo NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE; exit 3"), health=FAST
         )
@@ -167,14 +166,14 @@ def test_three_nodes_in_a_row_are_the_programs_fault(jobs: Jobs, tmp_path: Path)
     with measured(slurm, tmp_path) as nodes:
         sent = train(jobs, FAST, nodes=1, STEPS="600", AT="1", FAULT="hang", BAD="0")
         broken = []
-        for attempt in range(devices.IN_A_ROW):
+        for attempt in range(slurm_nodes.IN_A_ROW):
             begins_soon(slurm, sent, attempt)
             broken += on(slurm, sent)
             nodes[broken[-1]].put(1)
-            if attempt < devices.IN_A_ROW - 1:
+            if attempt < slurm_nodes.IN_A_ROW - 1:
                 assert until(lambda: sent.state().attempt == attempt and sent.state().state == records.ENDED, 60)  # type: ignore[union-attr]  # noqa: B023
         assert (sent.left(), sent.ended().code) == ("FAILED", 66), sent.log()
-        assert len(set(broken)) == devices.IN_A_ROW
+        assert len(set(broken)) == slurm_nodes.IN_A_ROW
         failed = records.failure(sent.folder, "train")
         assert failed is not None
         assert failed.last.startswith(
@@ -235,7 +234,7 @@ def test_disks_that_are_really_full_are_told_until_there_is_room(jobs: Jobs, tmp
         fill(first.disk)
         tells("; ".join(full))
         slurm.kill_controller(save=True)  # Slurm does not answer: what was so still is
-        time.sleep(devices._SECONDS + 3)
+        time.sleep(slurm_nodes._SECONDS + 3)
         slurm.start_controller()
         tells("; ".join(full))
         (second.disk / "filler").unlink()
@@ -261,7 +260,7 @@ def test_disks_that_are_really_full_are_told_until_there_is_room(jobs: Jobs, tmp
     ],
 )  # fmt: skip
 def test_what_slurm_has_of_a_node(said: tuple[str, str, str], lost: bool, kinds: list[str]) -> None:
-    found = devices.read(3, "n-1", *said)
+    found = slurm_nodes.read(3, "n-1", *said)
     assert (found.lost, [one.kind for one in found.findings]) == (lost, kinds)
     assert all(one.node == 3 and one.evidence.startswith("n-1: ") for one in found.findings)
 
@@ -280,6 +279,6 @@ def test_what_slurm_has_of_a_node(said: tuple[str, str, str], lost: bool, kinds:
     ],
 )  # fmt: skip
 def test_what_trn_nodes_says_of_it(rest: str, reason: str) -> None:
-    node = nodes_of._node(f"NodeName=n-1 State=IDLE Partitions=q NodeAddr=10.0.0.4 {rest}", {})
+    node = slurm_nodes._node(f"NodeName=n-1 State=IDLE Partitions=q NodeAddr=10.0.0.4 {rest}", {})
     instance = rest.partition("InstanceId=")[2].partition(" ")[0]
     assert (node.reason, node.instance) == (reason, instance)

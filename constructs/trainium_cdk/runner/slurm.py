@@ -6,6 +6,7 @@ The input of sbatch: its options as words, and the batch script, which starts th
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 import shlex
@@ -265,6 +266,14 @@ def seconds(text: str) -> int | None:
         return None
     days, hours, minutes, rest = (int(one or 0) for one in found.groups())
     return 86_400 * days + 3600 * hours + 60 * minutes + rest
+
+
+def moment(text: str) -> int | None:
+    """A time as Slurm prints it, in UTC, in seconds since 1970; None for anything else."""
+    try:
+        return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.timezone.utc).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def cancel(*names: str) -> None:

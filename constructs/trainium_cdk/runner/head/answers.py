@@ -20,7 +20,6 @@ from ..slurm import Row
 from ..spec import Packed, SpecError, StageSpec, array_indices
 from ..status import ACTIVE, JobStatus, last_begun, shortened
 from . import jobs
-from .stages import moment
 
 _END = 65_536
 """Bytes of the end of a log, in which the training's last steps are."""
@@ -259,7 +258,7 @@ def _may_begin(jobs: Path, row: Row) -> bool:
 def just_ended(row: Row) -> bool:
     """Return whether Slurm ended its last run in the last two seconds, and submitted it anew. In the second of that end a slurmd refuses the job
     ("Job credential revoked"), and Slurm fails it. A start ahead of now would come up to a minute late, and each status would put it off."""
-    again = moment(row.submitted)
+    again = slurm.moment(row.submitted)
     return again is not None and again > time.time() - 2
 
 

@@ -21,7 +21,7 @@ from ..spec import ARRAY_PATTERN, MAX_MEMBERS, SpecError, Sweep, array_indices, 
 from ..status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 from ..work import health
 from . import stages
-from .stages import Known, moment
+from .stages import Known
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
@@ -180,7 +180,7 @@ def _of_rows(id: str, rows: list[slurm.Row], cluster: Cluster, asked: Asked) -> 
         known = Known(before=found[-1] if found else None, row=row, **_of_queue(cluster, row.queue, asked, name))
         found.append(stages.stage(name, row.number, known))
     row = rows[0]
-    times = [at for at in (moment(one.submitted) for one in rows) if at]
+    times = [at for at in (slurm.moment(one.submitted) for one in rows) if at]
     return JobStatus(
         id=id,
         kind="?",
@@ -248,7 +248,7 @@ def _stage(folder: Path, id: str, name: str, numbers: Mapping[str, str], asked: 
     if name != now:
         state = records.state(folder, name, number)
         found = stages.stage(name, number, known._replace(state=state))
-        began = moment(row.start) if row else None
+        began = slurm.moment(row.start) if row else None
         return replace(found, started=began if began and found.ended and began <= found.ended else None)
     known = known._replace(
         row=row,

@@ -184,14 +184,6 @@ class Known(NamedTuple):
     cpu: bool = False
 
 
-def moment(text: str) -> int | None:
-    """A time as Slurm prints it, in UTC, in seconds since 1970; None for anything else."""
-    try:
-        return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.timezone.utc).timestamp())
-    except (ValueError, OverflowError):
-        return None
-
-
 def clock(seconds: int) -> str:
     return f"{dt.datetime.fromtimestamp(seconds, dt.timezone.utc):%H:%M} UTC"
 
@@ -230,8 +222,8 @@ def _of_accounting(name: str, number: str, known: Known, code: int | None) -> St
         code = None
     reason = _failed(known, code) if now == "FAILED" else ""
     nodes = "" if account.nodes == _NO_NODES else account.nodes
-    started = moment(account.start) if nodes or known.state else None
-    return Stage(name, number, now, reason, nodes, code, started, moment(account.end))
+    started = slurm.moment(account.start) if nodes or known.state else None
+    return Stage(name, number, now, reason, nodes, code, started, slurm.moment(account.end))
 
 
 def _ended(name: str, number: str, known: Known, state: State, code: int | None) -> Stage:
@@ -275,8 +267,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     assert row is not None  # noqa: S101  checked by the caller
     current, reason = _SLURM.get(row.state, "UNKNOWN"), row.reason.split(",")[0]
     ended_at = int(state.at) if state and state.state == ENDED else None
-    started = moment(row.start) or (int(state.at) if state and state.state == RUNNING else None)
-    ended = moment(row.end) or ended_at
+    started = slurm.moment(row.start) or (int(state.at) if state and state.state == RUNNING else None)
+    ended = slurm.moment(row.end) or ended_at
     if current in ACTIVE:
         ended, code = None, None
     if current == "PENDING" or (current == "CANCELLED" and not row.nodes and state is None):
@@ -373,7 +365,7 @@ def for_nodes(known: Known, reason: str) -> str:
         code = _EC2_CODE.search(down.reason)
         if code is None:
             return f"{waits}; {down.nodes[:_LONGEST]} is down: {down.reason[:_LONGEST]}"
-        since = moment(down.since)
+        since = slurm.moment(down.since)
         at = f" at {clock(since)}" if since else ""
         again = ""
         if since and not code[1] and code[2] in _NO_CAPACITY:

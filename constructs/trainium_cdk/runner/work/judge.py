@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .. import records
+from .. import records, slurm_nodes
 from ..prepare.checkpoints import complete
 from ..readers import Finding
 from ..spec import Checkpoints, JobSpec, StageSpec
-from . import devices, health
+from . import health
 from .health import BUDGET, HANG, NAN, RESTARTED, STRAGGLER, Order, Pulse
 
 FAULT = 66
@@ -55,7 +55,7 @@ class Judge:
         self._tried = health.tried(folder)
         self._shown, self._unwritten, self._stepped = set[str](), False, health.stepped(folder, stage.name)
         self._seen: dict[tuple[str, int], int] = {}
-        self._nodes: Sequence[devices.SlurmNode] = ()
+        self._nodes: Sequence[slurm_nodes.SlurmNode] = ()
         self.order: Order | None = None
         self._ordered = 0.0
 
@@ -82,8 +82,8 @@ class Judge:
             order = Order(health.SAVE, over[0].evidence, time.time())
         if order is None and (order := self._leave_block()):
             self._tried = dataclasses.replace(self._tried, why=order.why, at=time.time())
-        self._nodes = devices.nodes_now(self._nodes)
-        found += devices.findings(self._nodes)
+        self._nodes = slurm_nodes.nodes_now(self._nodes)
+        found += slurm_nodes.findings(self._nodes)
         if order is None:
             order = self.leave(self._nodes)
         if self._stage.name == "train":
@@ -104,14 +104,14 @@ class Judge:
         if order:
             self.give(dataclasses.replace(order, at=time.time()))
 
-    def leave(self, nodes: Sequence[devices.SlurmNode]) -> Order | None:
+    def leave(self, nodes: Sequence[slurm_nodes.SlurmNode]) -> Order | None:
         """Return the order where root has taken nodes away: the job continues on others, unless its program breaks one after the other."""
         lost = [node for node in nodes if node.lost]
         if not lost:
             return None
         steps = [one.step for one in health.pulses(self._folder, self._stage.name, self._run) if one.step is not None]
-        done, why = devices.move(self._folder, lost, max(steps, default=None)), devices.why(lost)
-        if done.count < devices.IN_A_ROW:
+        done, why = slurm_nodes.move(self._folder, lost, max(steps, default=None)), slurm_nodes.why(lost)
+        if done.count < slurm_nodes.IN_A_ROW:
             self._tried = dataclasses.replace(self._tried, why=why, at=time.time())
             return Order(health.MOVE, why)
         last = "" if done.step is None else f" after step {done.step}"
@@ -127,7 +127,7 @@ class Judge:
         changed = current.keys() != self._told.keys()
         for key, one in current.items():
             before, at = self._told.get(key, (one, 0.0))
-            other = one.kind in devices.ALIKE and one.evidence != before.evidence
+            other = one.kind in slurm_nodes.ALIKE and one.evidence != before.evidence
             if key not in self._told or other or now - at > _AGAIN_SECONDS:
                 self._say(one.line)
                 self._told[key], changed = (one, now), True

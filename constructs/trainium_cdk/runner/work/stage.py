@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGTERM
 
-from .. import blocks, files, layout, records, slurm
+from .. import blocks, files, layout, records, slurm, slurm_nodes
 from ..errors import Later, Refused, ReportedError
 from ..readers import Finding
 from ..records import State
 from ..spec import JobSpec, StageSpec
-from . import devices, health, tasks
+from . import health, tasks
 from .health import Order
 from .judge import Judge
 from .node import (
@@ -276,9 +276,9 @@ class RunningStage:
         """A program may fail before root has seen why."""
         failed = records.failure(self.own, self.stage.name, self.run)
         lines = "\n".join((failed.last, *failed.said.lines)) if failed else ""
-        looks = 1 + (devices.WAIT_SECONDS // 5 if devices.looks_broken(lines) else 0)
+        looks = 1 + (slurm_nodes.WAIT_SECONDS // 5 if slurm_nodes.looks_broken(lines) else 0)
         for left in reversed(range(looks)):
-            if order := judge.leave(devices.nodes_now()):
+            if order := judge.leave(slurm_nodes.nodes_now()):
                 judge.give(replace(order, at=time.time()))
                 break
             if left:

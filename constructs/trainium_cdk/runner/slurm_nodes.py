@@ -1,4 +1,5 @@
-"""Problems that root has found on the nodes of a stage, and the response of the job. On Slurm alone.
+"""Nodes as Slurm's controller sees them: those of a stage, with the problems that root has found on them, and the response of the job; and those of a
+cluster, for `trn nodes`.
 
 Root measures (`bootstrap/lib/devices.py`), and writes the comment and the reason of a node, which no job can. Here they are only read. The record
 of how often a job has moved lies in its own folder: with it, a job can end only itself.
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from .. import files, records, slurm
-from ..errors import Later, Refused
-from ..readers import Finding
+from . import files, records, slurm
+from .errors import Later, Refused
+from .readers import Finding
+from .records import one_line
+from .requests import Cluster, ListNodes, Others
+from .status import Foreign, Node, parse_int
 
 MARK = "trn-devices"
 DEVICE = "device"
@@ -151,3 +155,58 @@ def move(job: Path, lost: list[SlurmNode], step: Optional[int]) -> Moved:
     with contextlib.suppress(OSError):  # a full disk keeps no job on a broken node
         files.write_json(job / "state" / "moved.json", dataclasses.asdict(now))
     return now
+
+
+# --- the nodes of a cluster, and what others than `trn` run on them ----------------------------------------------------------------------
+
+_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
+"""POWER_DOWN is none: such a node is powered down when its job has ended."""
+_WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_REST = r"(?: [A-Z][a-z]\w*=.*)?$"
+"""Keys in a node's line after a text: Slurm 25.11 prints Comment, Extra, InstanceId, InstanceType, ReservationName and more there."""
+
+
+def list_nodes(_: Cluster, __: ListNodes) -> list[Node]:
+    """The nodes, in the controller's order. Which instance type one has, only the client knows."""
+    # Slurm may start a job on the nodes of a suspended one: the job that runs is shown
+    last = sorted((row for row in slurm.rows(others=True) if row.nodes), key=lambda row: row.state != "SUSPENDED")
+    jobs = {node: one_line(row.name) for row in last for node in slurm.hostnames(row.nodes)}
+    lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
+    if not lines and "nodes" in slurm.private():
+        raise Refused("Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo")
+    return [_node(line, jobs) for line in lines if line.startswith("NodeName=")]
+
+
+def others(_: Cluster, __: Others) -> list[Foreign]:
+    """The jobs of Slurm's queue that are none of `trn`'s, in its order."""
+    found = []
+    for row in slurm.everybody():
+        if not row.id:
+            waits = row.state in _WAIT
+            state, began = ("PENDING", None) if waits else ("RUNNING", slurm.moment(row.start))
+            texts = map(one_line, (row.label, row.queue, row.user))
+            name, queue, user = texts
+            found.append(
+                Foreign(name, "sbatch", state, queue, slurm.moment(row.submitted), user, began, parse_int(row.count))
+            )
+    return found
+
+
+def _node(line: str, jobs: dict[str, str]) -> Node:
+    name = slurm.field("NodeName", line)
+    states = slurm.field("State", line).rstrip("*$%@^~#!-").split("+")
+    reason = re.search(rf" Reason=(.*?)(?: \[[^\]]*\])?{_REST}", line.rstrip())
+    comment = re.search(rf" Comment=({MARK} .*?){_REST}", line.rstrip())
+    told = reason or comment  # what root has found, as root writes it
+    return Node(
+        name=name,
+        queue=slurm.field("Partitions", line).partition(",")[0],
+        instance_type="",
+        state="+".join(states).lower(),
+        job=jobs.get(name, ""),
+        reason=words(told[1]) if told else "",
+        address=slurm.field("NodeAddr", line),
+        booted=slurm.moment(slurm.field("BootTime", line)),
+        on=not _OFF & set(states),
+        instance=slurm.field("InstanceId", line),
+    )
