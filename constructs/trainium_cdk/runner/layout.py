@@ -72,6 +72,17 @@ def read_job(folder: Path) -> JobSpec:
     return from_json(JobSpec, files.read_json(folder / "job.json"), strict=False)
 
 
+def newest_jobs(cluster: Cluster, limit: int, record: str = "submitted.json") -> list[str]:
+    """The ids of the newest jobs, newest first, by this file in their folders."""
+    found: list[tuple[float, str]] = []
+    with contextlib.suppress(OSError), os.scandir(cluster.jobs) as folders:
+        for folder in folders:
+            if ID.fullmatch(folder.name):
+                with contextlib.suppress(OSError):
+                    found.append((Path(folder.path, record).lstat().st_mtime, folder.name))
+    return [id for _, id in sorted(found, reverse=True)[: max(0, limit)]]
+
+
 def array_of(folder: Path) -> str:
     """The indices of a job's members, as its record has them; empty of one that is not an array, or whose record is damaged."""
     try:

@@ -426,7 +426,7 @@ OPERATIONS: dict[str, tuple[Any, Any, str]] = {
     "settings": (JobSettings, Mapping[str, Any], "head.answers.settings"),
     "active": (Active, tuple[JobStatus, ...], "head.answers.active"),
     "others": (Others, tuple[Foreign, ...], "slurm_nodes.others"),
-    "checkpoints": (ListCheckpoints, FoundCheckpoints, "head.newest.list_checkpoints"),
+    "checkpoints": (ListCheckpoints, FoundCheckpoints, "work.keep.list_checkpoints"),
     "nodes": (ListNodes, tuple[Node, ...], "slurm_nodes.list_nodes"),
     "start tensorboard": (StartBoard, StartedBoard, "head.programs.start_board"),
     "stop tensorboard": (StopBoard, None, "head.programs.stop_board"),

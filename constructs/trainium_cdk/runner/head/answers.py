@@ -185,7 +185,7 @@ def active(cluster: Cluster, _: Active) -> list[JobStatus]:
 
 
 def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
-    found = jobs.submissions(cluster, jobs.newest(cluster, limit))
+    found = jobs.submissions(cluster, layout.newest_jobs(cluster, limit))
     asked = _started(cluster, found)
     return [shortened(_describe(cluster, id, submission, asked)) for id, submission in found.items()]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import re
@@ -14,7 +13,7 @@ from typing import Any
 
 from .. import blocks, files, records, slurm
 from ..errors import Refused, Unknown
-from ..layout import ID
+from ..layout import ID, newest_jobs
 from ..records import SubmittedRecord
 from ..requests import Cluster
 from ..spec import ARRAY_PATTERN, MAX_MEMBERS, SpecError, Sweep, array_indices, array_problem, from_json
@@ -58,11 +57,11 @@ def named(cluster: Cluster, given: str) -> str:
     if not ID.fullmatch(job) or _WHOLE.fullmatch(job) or os.path.lexists(cluster.jobs / job / "submitted.json"):
         return given
     if job == "latest":
-        found = newest(cluster, 1)
+        found = newest_jobs(cluster, 1)
         if not found:
             raise Unknown("there are no jobs on this cluster")
     else:
-        found = [id for id in newest(cluster, _NAMED) if id.startswith(job)]
+        found = [id for id in newest_jobs(cluster, _NAMED) if id.startswith(job)]
     if len(found) > 1:
         more = ", ..." if len(found) > 5 else ""
         raise Refused(f"{len(found)} jobs begin with {job}: {', '.join(found[:5])}{more}. Give more of the id")
@@ -71,24 +70,13 @@ def named(cluster: Cluster, given: str) -> str:
 
 def similar(cluster: Cluster, id: str) -> list[str]:
     """The ids of jobs that one may have meant."""
-    return similar_ids(id, newest(cluster, _NAMED))
+    return similar_ids(id, newest_jobs(cluster, _NAMED))
 
 
 def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
     """Find ids like another one, newest first. Tokens, which begin with the day, are not compared. If jobs have one name, find the newest."""
     known = {_TOKEN.sub("", one): one for one in reversed(ids)}
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
-
-
-def newest(cluster: Cluster, limit: int, record: str = "submitted.json") -> list[str]:
-    """The ids of the newest jobs, newest first, by this file in their folders."""
-    found: list[tuple[float, str]] = []
-    with contextlib.suppress(OSError), os.scandir(cluster.jobs) as folders:
-        for folder in folders:
-            if ID.fullmatch(folder.name):
-                with contextlib.suppress(OSError):
-                    found.append((Path(folder.path, record).lstat().st_mtime, folder.name))
-    return [id for _, id in sorted(found, reverse=True)[: max(0, limit)]]
 
 
 def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, SubmittedRecord | None]:

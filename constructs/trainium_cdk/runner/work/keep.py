@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -23,11 +25,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import aws, files, layout, records
+from .. import PEOPLE, aws, files, layout, records
 from ..errors import Refused, place_of
+from ..layout import owner_of
 from ..prepare import checkpoints, compiled
 from ..readers.log import KEPT
-from ..spec import JobSpec, to_json
+from ..requests import Checkpoint, Cluster, FoundCheckpoints, ListCheckpoints
+from ..spec import ARRAY_PATTERN, JobSpec, SpecError, array_indices, to_json
+from ..status import checkpoints_in
 from . import health
 from .places import StageNode
 from .process import Output
@@ -226,3 +231,33 @@ class Keeper:
         aws.remove(os.environ, f"{to}/", "--recursive")
         aws.remove(os.environ, to)
         self._note((one for one in known.begun if one != name), self._record.complete)
+
+
+# --- what S3 has of all jobs -------------------------------------------------------------------------------------------------------------
+
+
+def list_checkpoints(cluster: Cluster, _: ListCheckpoints) -> FoundCheckpoints:
+    """The newest checkpoint of each job, and whether S3 has it, by what jobs have recorded. See `requests.FoundCheckpoints`."""
+    from concurrent.futures import ThreadPoolExecutor  # slow, and for this alone
+
+    ids = layout.newest_jobs(cluster, 1000, "job.json")  # Kubernetes has no `submitted.json`
+    with contextlib.redirect_stderr(io.StringIO()), ThreadPoolExecutor(layout.COPIES_AT_ONCE) as pool:
+        found = [one for each in pool.map(lambda id: list(_of_job(cluster, id)), ids) for one in each]
+    people = sorted((cluster.shared / PEOPLE).glob("*")) if cluster.multi_user and "/" not in cluster.folder else ()
+    return FoundCheckpoints(tuple(found), tuple(one.name for one in people if owner_of(one) == one.name))
+
+
+def _of_job(cluster: Cluster, id: str) -> Iterator[Checkpoint]:
+    with contextlib.suppress(SpecError, RecursionError, ValueError, OSError):  # damaged, or deleted meanwhile
+        job = layout.read_job(cluster.jobs / id)
+        made, is_array = job.checkpoints, re.fullmatch(ARRAY_PATTERN, job.array)
+        for index in map(str, array_indices(job.array)) if is_array else [""]:
+            own, name = cluster.jobs / id / index, "/".join(filter(None, (id, index)))
+            path = made and checkpoints_in(f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}", made.folder)
+            if made and path and (found := checkpoints.latest(made, own / made.folder / made.place)):
+                record, stats = records.read(Record, own / FILE) or Record(), {}
+                with contextlib.suppress(Refused):  # it has a link
+                    stats = aws.stats(found)
+                has = aws.name_of(found, stats) in record.complete
+                to = "" if has else f"{name}/copied" if record.begun else name
+                yield Checkpoint(name, found.name, sum(size for size, _ in stats.values()), path, to)
