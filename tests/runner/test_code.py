@@ -24,8 +24,8 @@ from tests.support import need
 from trainium_cdk.client.jobs import fetching, workdir
 from trainium_cdk.description.outputs.contract import CODE
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.prepare import unpack as archives
-from trainium_cdk.runner.prepare.unpack import Damaged, unpack
+from trainium_cdk.runner.prepare import fetching as archives
+from trainium_cdk.runner.prepare.fetching import Damaged, unpack
 from trainium_cdk.runner.spec import PrepareStep
 
 BUCKET = "runner-code"

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.prepare.unpack import SMALL, Damaged, unpack
+from trainium_cdk.runner.prepare.fetching import SMALL, Damaged, unpack
 
 SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
 

@@ -383,7 +383,7 @@ def _leads_inside(root: Path, name: str, target: str) -> bool:
 
 def _stays(name: str, target: str) -> bool:
     """Return whether a link leads to a place in the folder, whatever else is there. It goes up first, not above the folder, and then only down: a
-    folder on its way down may be a link. (As `prepare.unpack` has it for archives.)"""
+    folder on its way down may be a link. (As `prepare.fetching` has it for archives.)"""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
     return not target.startswith("/") and "\0" not in target and up <= name.count("/") and ".." not in steps[up:]

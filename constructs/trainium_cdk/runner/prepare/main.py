@@ -26,7 +26,7 @@ STEPS: Mapping[str, str] = {
     "dataset": "fetching.dataset",
     "packages": "packages.packages",
     "requirements": "packages.requirements",
-    "code": "unpack.code",
+    "code": "fetching.code",
     "modules": "main.modules",
     "tools": "main.tools",
     "files": "main.files",
