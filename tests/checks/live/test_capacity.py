@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import NOW, Case, verify
+from trainium_cdk.description.checks.live.capacity import Offering
 from trainium_cdk.description.checks.live.groups import Groups, ReservationGroup
 from trainium_cdk.description.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, QuotaUse, is_standard
-from trainium_cdk.description.checks.live.reservations import Offering
 
 FLEET = "pcluster:\n  queues:\n    - capacity_type: {}\n      compute_resources: [{{max_nodes: 4}}]\n"
 RESERVED = """\

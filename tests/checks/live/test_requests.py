@@ -12,9 +12,9 @@ from tests.checks.live.cases import BY_NAME, NOW, target
 from trainium_cdk.description.checks.live import checks_of, quotas
 from trainium_cdk.description.checks.live.aws import Aws as LiveAws
 from trainium_cdk.description.checks.live.aws import _of_botocore
+from trainium_cdk.description.checks.live.capacity import BLOCK_SIZES, offerings
 from trainium_cdk.description.checks.live.data import FileSystem
 from trainium_cdk.description.checks.live.network import fetch_vpc
-from trainium_cdk.description.checks.live.reservations import BLOCK_SIZES, offerings
 from trainium_cdk.errors import AwsError, NoCredentials, Unreachable
 
 EXISTING = """\

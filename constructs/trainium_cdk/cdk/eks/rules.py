@@ -10,7 +10,7 @@ from constructs import Construct
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.rules import known
 from trainium_cdk.description.catalog import Catalog, InstanceType
-from trainium_cdk.description.checks import capacity, eks, eks_nodes, exposure, nodes, zones
+from trainium_cdk.description.checks import capacity, eks, eks_nodes, nodes, security
 from trainium_cdk.description.outputs import Fleet
 from trainium_cdk.description.settings import ControlPlane, Eks, NodeGroup, TeamQueue
 from trainium_cdk.description.settings.reserved import group_region
@@ -30,7 +30,7 @@ _OF_PLUGINS = (
     eks_nodes.plugins_beside_claims,
     eks_nodes.undocumented_claims,
     eks.queue_shares,
-    exposure.wide_job_networks,
+    security.wide_job_networks,
 )
 _OF_GROUPS = (
     *capacity.RULES,
@@ -42,7 +42,7 @@ _OF_GROUPS = (
     eks_nodes.claims_without_efa,
     eks_nodes.lnc_of_claims,
     eks_nodes.undocumented_claims,
-    zones.type_not_in_region,
+    capacity.type_not_in_region,
 )
 
 

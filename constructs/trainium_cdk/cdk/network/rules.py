@@ -9,7 +9,7 @@ from constructs import Construct
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.rules import unresolved
 from trainium_cdk.description.catalog import Catalog
-from trainium_cdk.description.checks import network, zones
+from trainium_cdk.description.checks import capacity, network
 from trainium_cdk.description.checks.rule import warning
 from trainium_cdk.description.settings import Environment, ExistingSubnet, Network, Peering, Problem
 
@@ -25,8 +25,8 @@ _RULES = (
     closed_network,
     network.public_addresses,
     network.subnet_outside_vpc,
-    zones.zone_of_another_region,
-    zones.settings_of_an_existing_vpc,
+    capacity.zone_of_another_region,
+    capacity.settings_of_an_existing_vpc,
     network.overlapping_peer_networks,
     network.peer_of_itself,
 )
@@ -43,7 +43,7 @@ def check_network(construct: Construct, settings: Network) -> None:
     regions = [region for zone in settings.zone_ids if (region := catalog.region_of(zone))]
     described = Described(construct, {("network",): "network"})
     environment = described.environment(network=settings, regions=regions)
-    described.require(environment, network.vpc_size, zones.repeated_zone)
+    described.require(environment, network.vpc_size, capacity.repeated_zone)
     described.check(environment, _RULES)
 
 

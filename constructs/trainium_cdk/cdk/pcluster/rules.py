@@ -10,7 +10,7 @@ from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 from trainium_cdk.cdk.helpers.tags import InheritedTags
-from trainium_cdk.description.checks import capacity, exposure, network, nodes, overrides, pcluster, storage, zones
+from trainium_cdk.description.checks import capacity, network, nodes, overrides, pcluster, security, storage
 from trainium_cdk.description.settings import Environment, Problem
 
 RULES = (
@@ -19,11 +19,11 @@ RULES = (
     *overrides.RULES,
     *storage.SHARED_RULES,
     *nodes.RULES,
-    exposure.wide_node_policies,
+    security.wide_node_policies,
     network.open_ssh,
     storage.local_storage_over_shared,
     storage.shared_mount_directory,
-    zones.type_not_in_region,
+    capacity.type_not_in_region,
 )
 
 

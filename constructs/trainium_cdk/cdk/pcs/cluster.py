@@ -26,7 +26,7 @@ from trainium_cdk.cdk.pcs.groups import PATH, Shared, cpu_group, login_group, no
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
-from trainium_cdk.description.checks import capacity, exposure, zones
+from trainium_cdk.description.checks import capacity, security
 from trainium_cdk.description.checks import pcs as pcs_rules
 from trainium_cdk.description.checks.storage import hidden_homes
 from trainium_cdk.description.settings import Environment, Pcs, PcsLoginNode, PcsQueue
@@ -34,9 +34,9 @@ from trainium_cdk.description.settings import Environment, Pcs, PcsLoginNode, Pc
 _RULES = (
     *capacity.RULES,
     *pcs_rules.RULES,
-    exposure.wide_node_policies,
+    security.wide_node_policies,
     hidden_homes,
-    zones.type_not_in_region,
+    capacity.type_not_in_region,
 )
 
 

@@ -17,20 +17,18 @@ from dataclasses import replace
 
 from trainium_cdk.description import engines
 from trainium_cdk.description.checks import (
-    arns,
     capacity,
     effects,
     eks,
     eks_nodes,
-    exposure,
     network,
     neuron,
     nodes,
     overrides,
     pcluster,
     pcs,
+    security,
     storage,
-    zones,
 )
 from trainium_cdk.description.checks.rule import Rule, rule_id
 from trainium_cdk.description.settings import Environment, Problem
@@ -42,13 +40,13 @@ __all__ = ["RULES", "Rule", "check", "require"]
 RULES: tuple[Rule, ...] = (
     *capacity.RULES,
     *neuron.RULES,
-    *zones.RULES,
+    *capacity.ZONES,
     *network.RULES,
     *nodes.RULES,
     *storage.RULES,
-    *arns.RULES,
+    *security.RULES,
     *effects.RULES,
-    *exposure.RULES,
+    *security.EXPOSURE,
     *pcluster.RULES,
     *overrides.RULES,
     *storage.SHARED_RULES,

@@ -14,17 +14,7 @@ from typing import Any
 
 from trainium_cdk.description import engines
 from trainium_cdk.description.checks import check
-from trainium_cdk.description.checks.live import (
-    account,
-    clusters,
-    data,
-    groups,
-    keys,
-    network,
-    offering,
-    quotas,
-    reservations,
-)
+from trainium_cdk.description.checks.live import account, capacity, clusters, data, groups, keys, network, quotas
 from trainium_cdk.description.checks.live import cost as prices
 from trainium_cdk.description.checks.live.aws import Aws
 from trainium_cdk.description.checks.live.model import Check, CheckReport, CheckTarget, Subject, join_words
@@ -41,8 +31,7 @@ WITHOUT_POLICY = frozenset({"sts:GetCallerIdentity"})
 COMMON: tuple[Check[Any], ...] = (
     *account.CHECKS,
     *quotas.CHECKS,
-    *offering.CHECKS,
-    *reservations.CHECKS,
+    *capacity.CHECKS,
     *groups.CHECKS,
     *account.ACCESS_CHECKS,
     *network.CHECKS,

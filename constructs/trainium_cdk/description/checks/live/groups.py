@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.description.checks.live.aws import Aws
+from trainium_cdk.description.checks.live.capacity import BLOCK, COMING, its_placement_group
 from trainium_cdk.description.checks.live.model import Check, CheckTarget, Found, Subject, counted, join_words
-from trainium_cdk.description.checks.live.reservations import BLOCK, COMING, its_placement_group
 from trainium_cdk.description.settings.inventory import KnownNodes
 from trainium_cdk.description.settings.reserved import PLACEMENT_GROUP_ID, is_group
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from trainium_cdk.description.catalog import CapacityType, Catalog
 from trainium_cdk.description.catalog.models import InstanceType
 from trainium_cdk.description.checks.live.aws import Aws
+from trainium_cdk.description.checks.live.capacity import BLOCK_ACTIONS, Offering, offerings
 from trainium_cdk.description.checks.live.quotas import QUOTA, TRN, applied, trn_vcpus
-from trainium_cdk.description.checks.live.reservations import BLOCK_ACTIONS, Offering, offerings
 from trainium_cdk.errors import AwsError, Denied, NoCredentials
 
 T = TypeVar("T")
