@@ -21,7 +21,7 @@ from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.description.outputs import EksCluster, SlurmCluster
 from trainium_cdk.jobs import AnyJob
 from trainium_cdk.runner import files, layout, records, spec
-from trainium_cdk.runner.words import resolve
+from trainium_cdk.runner.layout import resolve
 from trainium_cdk.runner.work import places
 
 Cluster = SlurmCluster | EksCluster

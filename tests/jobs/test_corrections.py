@@ -21,8 +21,8 @@ from trainium_cdk.client.jobs import corrections
 from trainium_cdk.client.jobs.corrections import limit_metadata
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.jobs import BertLarge, Gpt, JobError
+from trainium_cdk.runner.layout import resolve
 from trainium_cdk.runner.spec import Place
-from trainium_cdk.runner.words import resolve
 
 ARGUMENTS = """
 import inspect, json, sys

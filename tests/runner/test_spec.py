@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk.runner import spec
+from trainium_cdk.runner.layout import UnknownPlace, resolve
 from trainium_cdk.runner.spec import JobSpec, Only, Place, Program, SpecError, StageSpec, Word, from_json, to_json
-from trainium_cdk.runner.words import UnknownPlace, resolve
 
 JOB = Place("job")
 JOBS = [

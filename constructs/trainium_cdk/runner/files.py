@@ -115,3 +115,8 @@ def read_json(path: Path, most: int = MOST) -> Any:
         return json.loads(read(path, most))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def shared_root() -> str:
+    """Return the folder before an absolute path of a shared file system, in a sandbox; else empty."""
+    return os.environ.get("TRN_SHARED_ROOT", "")

@@ -1,5 +1,6 @@
 """Paths on the shared file system: this program, the folder of a job, and the folder of an array's member. A submission makes the job's folder; a
-member makes its own when it begins. And the folder of a user's jobs, which anybody may have made."""
+member makes its own when it begins. The words of a program, once their places are known. And the folder of a user's jobs, which anybody may have
+made."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import pwd
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from . import files
 from .errors import Refused, Theirs, Unknown
 from .requests import Cluster
-from .spec import ARRAY_PATTERN, JobSpec, SpecError, array_problem, from_json, to_json
+from .spec import ARRAY_PATTERN, JobSpec, Only, Place, SpecError, Word, array_problem, from_json, to_json
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 """The form of a job's id, which is the name of its folder."""
@@ -183,6 +184,60 @@ def path_for_jobs(cluster: Cluster) -> str:
     copy.parent.mkdir(exist_ok=True)
     files.write(copy, content)  # one that differs is replaced: a job may have written it
     return str(copy)
+
+
+# --- words of a program, once their places are known -------------------------------------------------------------------------------------
+
+
+class UnknownPlace(KeyError):
+    """A word names a place that there is not here; its argument is the name."""
+
+
+def folder_places(job: Path, trn: Path) -> dict[str, str]:
+    """The places that are known of a job before it has nodes.
+
+    Args:
+        job: its folder.
+        trn: the folder of data, sources and models.
+    """
+    return {"job": str(job), "files": str(job / "files"), "trn": str(trn), "root": files.shared_root()}
+
+
+def resolve(word: Word, places: Mapping[str, str]) -> str:
+    """A word as the program gets it.
+
+    Args:
+        places: the text of each place, by its name.
+
+    Raises:
+        UnknownPlace: there is no such place on this engine, or in this stage.
+
+    >>> resolve(("--cache=", Place("cache"), "/x"), {"cache": "/efs/c"})
+    '--cache=/efs/c/x'
+    >>> resolve("{job} $job", {})
+    '{job} $job'
+    """
+    if isinstance(word, str):
+        return word
+    made = []
+    for part in word:
+        if isinstance(part, Place):
+            if part.name not in places:
+                raise UnknownPlace(part.name)
+            made.append(places[part.name])
+        elif isinstance(part, Only):
+            made.append(_only(Path(resolve(part.of, places))))
+        else:
+            made.append(part)
+    return "".join(made)
+
+
+def _only(folder: Path) -> str:
+    try:
+        inside = list(folder.iterdir())
+    except OSError:
+        return str(folder)
+    return str(inside[0] if len(inside) == 1 and inside[0].is_dir() else folder)
 
 
 # --- the folder of a user's jobs, which anybody may have made ---------------------------------------------------------------------------

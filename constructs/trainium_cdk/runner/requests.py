@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 from .blocks import Block
+from .files import shared_root
 from .spec import VERSION, Bound, Count, JobSpec, Packed, SpecError, Word, from_json, to_json
 from .status import Foreign, JobStatus, Node
-from .words import shared_root
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 
 from .. import requests
 from ..errors import Refused
+from ..files import shared_root
 from ..requests import Entry, Listing
-from ..words import shared_root
 
 AT_ONCE = 8
 """Requests to S3."""

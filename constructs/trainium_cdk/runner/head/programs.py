@@ -18,9 +18,9 @@ from pathlib import Path
 
 from .. import layout, prepare, requests, slurm
 from ..errors import Refused
+from ..files import shared_root
 from ..spec import Word
 from ..status import JobStatus
-from ..words import shared_root
 from .answers import node_of, own_job
 
 PYTHON = ("/usr/bin/python3", "-I")

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from .. import blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError, Taken, Unknown
+from ..files import shared_root
+from ..layout import folder_places, resolve
 from ..records import State, SubmittedRecord
 from ..requests import Cluster, Error, Outcome, SubmitJobs
 from ..slurm import Row
 from ..spec import JobSpec, StageSpec, array_indices, to_json
-from ..words import folder_places, resolve, shared_root
 
 LOCK_SECONDS = 60
 _INACTIVE = "Required partition not available (inactive or drain)"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
-from ..files import read_json
+from ..files import read_json, shared_root
+from ..layout import UnknownPlace, folder_places, resolve
 from ..spec import JobSpec, SpecError, Word, read_word
-from ..words import UnknownPlace, folder_places, resolve, shared_root
 
 _FIND = "import importlib.util as i, sys\nprint(*[m for m in sys.argv[1:] if i.find_spec(m) is None])"
 

@@ -22,8 +22,11 @@ from typing import Any
 
 from ..readers import field, is_loss, split
 from ..readers.log import progress
-from .places import StageNode
 from .process import Output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # else the reader would load all that starts a program
+    from .places import StageNode
 
 BEGIN = "trn: of TensorBoard's files: "
 SECONDS = 30.0

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import prepare
+from ..files import shared_root
+from ..layout import UnknownPlace, folder_places, resolve
 from ..prepare import checkpoints
 from ..spec import JobSpec, NodeEnvironment, StageSpec, Word, array_indices
-from ..words import UnknownPlace, folder_places, resolve, shared_root
 from .process import CannotStart
 
 PORT = "2022"

@@ -21,9 +21,8 @@ from typing import Any
 
 from .. import layout, records
 from ..errors import ReportedError
-from ..files import read_json
+from ..files import read_json, shared_root
 from ..spec import JobSpec, SpecError, StageSpec, from_json, to_json
-from ..words import shared_root
 from . import container, health
 from .judge import Judge
 from .node import (
