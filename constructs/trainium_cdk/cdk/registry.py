@@ -41,7 +41,7 @@ class TrnRegistry(Checked):
         scope: Construct,
         id: str,
         *,
-        registry: Registry = Registry(),  # noqa: B008  frozen
+        registry: Registry = Registry.model_construct(),  # noqa: B008  frozen
         repository_name: str | None = None,
         encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,

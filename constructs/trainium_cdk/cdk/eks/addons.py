@@ -71,7 +71,7 @@ class TrnAddons(Checked):
         storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,
-        plugins: settings.Plugins = settings.Plugins(),  # noqa: B008  frozen
+        plugins: settings.Plugins = settings.Plugins.model_construct(),  # noqa: B008  frozen
         observability: settings.ContainerInsights | None = None,
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,

@@ -54,7 +54,7 @@ class TrnBastionHost(Checked):
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
         security_group: ec2.ISecurityGroup | None = None,
-        host: settings.BastionHost = settings.BastionHost(),  # noqa: B008  frozen
+        host: settings.BastionHost = settings.BastionHost.model_construct(),  # noqa: B008  frozen
         name: str = "trn-bastion-host",
         rules: bool = True,
     ) -> None:

@@ -78,7 +78,7 @@ class TrnEksCluster(OwnCluster):
         *,
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        control_plane: settings.ControlPlane = settings.ControlPlane(),  # noqa: B008  frozen
+        control_plane: settings.ControlPlane = settings.ControlPlane.model_construct(),  # noqa: B008  frozen
         secrets_encryption_key: AnyKey | None = None,
         users: AnyPrincipal | None = None,
         chart_repository_arns: Sequence[str] = (),

@@ -92,7 +92,7 @@ class TrnNodeGroup(Checked):
         id: str,
         *,
         cluster: AnyCluster,
-        nodes: settings.NodeGroup = settings.NodeGroup(),  # noqa: B008  frozen
+        nodes: settings.NodeGroup = settings.NodeGroup.model_construct(),  # noqa: B008  frozen
         vpc_subnets: ec2.SubnetSelection | None = None,
         efa_security_group: ec2.ISecurityGroup | None = None,
         placement_group: ec2.IPlacementGroup | None = None,

@@ -130,9 +130,9 @@ class TrnPlugins(Checked):
         namespace: str | None = None,
         queues: Sequence[TeamQueue] = (),
         existing: Sequence[Existing] = (),
-        plugins: Plugins = Plugins(),  # noqa: B008  frozen
-        scaling: Scaling = Scaling(),  # noqa: B008  frozen
-        mirror: Mirror = Mirror(),  # noqa: B008  frozen
+        plugins: Plugins = Plugins.model_construct(),  # noqa: B008  frozen
+        scaling: Scaling = Scaling.model_construct(),  # noqa: B008  frozen
+        mirror: Mirror = Mirror.model_construct(),  # noqa: B008  frozen
         job_networks: Sequence[str] = (),
         vpc_subnets: ec2.SubnetSelection | None = None,
         catalog: Catalog | None = None,

@@ -94,7 +94,7 @@ class TrnScaler(Checked):
         node_groups: Sequence[INodeGroup],
         plugins: TrnPlugins,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        scaling: Scaling = Scaling(),  # noqa: B008  frozen
+        scaling: Scaling = Scaling.model_construct(),  # noqa: B008  frozen
         metrics: bool = False,
         job_ends: bool = False,
         devices: Literal["tell", "replace"] = "replace",

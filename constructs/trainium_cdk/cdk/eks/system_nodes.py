@@ -59,7 +59,7 @@ class TrnSystemNodes(Checked):
         id: str,
         *,
         cluster: AnyCluster,
-        nodes: settings.SystemNodes = settings.SystemNodes(),  # noqa: B008  frozen
+        nodes: settings.SystemNodes = settings.SystemNodes.model_construct(),  # noqa: B008  frozen
         vpc_subnets: ec2.SubnetSelection | None = None,
         node_role: AnyRole | None = None,
         storage: AnyStorage | None = None,

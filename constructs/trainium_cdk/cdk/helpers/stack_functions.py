@@ -17,11 +17,14 @@ from trainium_cdk.cdk.helpers.subnets import routes_of
 
 def functions_of(stack: Stack) -> list[tuple[functions.Function, iam.IRole]]:
     """Every function of a stack that has a role of the CDK's, without nested stacks'."""
-    at = path_of(stack)
+    found = once(stack, "node").find_all()
+    nested = [path_of(node) for node in found if isinstance(node, Stack) and node is not stack]
     return [
         (node, role)
-        for node in once(stack, "node").find_all()
-        if isinstance(node, functions.Function) and (role := node.role) and path_of(stack_of(node)) == at
+        for node in found
+        if isinstance(node, functions.Function)
+        and not any(path_of(node).startswith(f"{path}/") for path in nested)
+        and (role := once(node, "role"))
     ]
 
 

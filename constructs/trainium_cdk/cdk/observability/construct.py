@@ -19,8 +19,7 @@ from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.cdk.observability.dashboard import rows
 from trainium_cdk.cdk.observability.metrics import FIVE, Metrics
-from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
-from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
+from trainium_cdk.cdk.slurm import OwnSlurmCluster
 from trainium_cdk.cdk.storage import AnyStorage
 from trainium_cdk.cdk.storage.given import mounts
 from trainium_cdk.description.catalog import Catalog
@@ -64,7 +63,7 @@ class TrnObservability(Checked):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
+        cluster: OwnSlurmCluster | AnyCluster,
         node_groups: Sequence[INodeGroup] = (),
         container_insights: bool = False,
         storage: AnyStorage | None = None,
@@ -76,7 +75,7 @@ class TrnObservability(Checked):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
-        if isinstance(cluster, TrnPcluster | TrnPcsCluster):
+        if isinstance(cluster, OwnSlurmCluster):
             seen = _slurm(cluster)
         elif node_groups:
             seen = _eks(cluster, node_groups, container_insights, catalog or Catalog.load(), place_of(self).region)
@@ -155,9 +154,9 @@ class _Seen(NamedTuple):
     static_nodes: int
 
 
-def _slurm(cluster: TrnPcluster | TrnPcsCluster) -> _Seen:
+def _slurm(cluster: OwnSlurmCluster) -> _Seen:
     environment = cluster.environment
-    found = inventory(environment, "slurm" if isinstance(cluster, TrnPcluster) else "pcs")
+    found = inventory(environment, cluster.engine)
     prices: dict[str, float | None] = {}
     for nodes in found.known_nodes:  # of a queue with several types, the most expensive one counts
         block = nodes.queue.capacity_type == "capacity-block"

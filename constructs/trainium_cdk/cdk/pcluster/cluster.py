@@ -17,10 +17,8 @@ from constructs import Construct, IDependable
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
-from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.described import describe_slurm
 from trainium_cdk.cdk.helpers.encryption import volume_statements
-from trainium_cdk.cdk.helpers.job_role import job_role
 from trainium_cdk.cdk.helpers.launch_templates import groups_among
 from trainium_cdk.cdk.helpers.permissions import (
     grant_addresses,
@@ -37,12 +35,14 @@ from trainium_cdk.cdk.helpers.tags import InheritedTags
 from trainium_cdk.cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.cdk.pcluster.rules import RULES, TagsFit, default_name, stacks_name_is_free
 from trainium_cdk.cdk.pcluster.ssh import key_pair, ssh_access
+from trainium_cdk.cdk.slurm import OwnSlurmCluster, job_role
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.cdk.storage.connections import ServerConnections, Servers, ports_of
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.pcluster import unknown_system
 from trainium_cdk.description.cluster_configuration import ClusterIds, render
+from trainium_cdk.description.outputs import Exports, slurm_outputs
 from trainium_cdk.description.settings import Environment, HeadNode, Pcluster, Queue
 
 POLICY_PATH = "/parallelcluster/"
@@ -60,7 +60,7 @@ class ClusterSubnets:
 
 
 @jsii.implements(iam.IGrantable)
-class TrnPcluster(Checked):
+class TrnPcluster(OwnSlurmCluster):
     """A Slurm cluster on AWS ParallelCluster, in any VPC. Each queue is in one subnet, as EFA does not cross subnets.
 
     EFA needs no other security group: ParallelCluster's own allows all traffic between the nodes.
@@ -98,6 +98,7 @@ class TrnPcluster(Checked):
         ValueError: the VPC has no subnet of a required kind.
     """
 
+    engine = "slurm"
     head_node_id: str
     """EC2 instance id of the head node."""
     head_node_private_ip: str
@@ -125,7 +126,7 @@ class TrnPcluster(Checked):
         queues: Sequence[Queue] | None = None,
         head_node: HeadNode | None = None,
         cluster_name: str | None = None,
-        cluster: Pcluster = Pcluster(),  # noqa: B008  frozen
+        cluster: Pcluster = Pcluster.model_construct(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -283,6 +284,9 @@ class TrnPcluster(Checked):
         """
         grants = grant_cluster_files(bucket, place_of(self).partition, self.head_policy, self.job_role)
         return reduce(iam.Grant.combine, grants)
+
+    def exports(self, bucket: str, registry_uri: str) -> Exports:
+        return slurm_outputs(self.environment, head_node_id=self.head_node_id, bucket=bucket, registry_uri=registry_uri)
 
     def grant_addresses(self, *addresses: str) -> None:
         """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""
