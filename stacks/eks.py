@@ -23,7 +23,7 @@ from trainium_cdk.cdk.helpers.default_environment import default_environment
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
 from trainium_cdk.cdk.helpers.stack_functions import place_functions
-from trainium_cdk.cdk.helpers.stack_wide import once
+from trainium_cdk.cdk.helpers.stack_wide import Part, once
 from trainium_cdk.cdk.observability import TrnObservability
 from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import eks_outputs, next_step
@@ -86,7 +86,7 @@ class TrnEksStack(Stack):
             control_plane=control_plane(environment),
             secrets_encryption_key=data_key,
             users=users(eks.users),
-            chart_repository_arns=ecr_repositories(self.partition, eks.mirror.charts.values()),
+            chart_repository_arns=ecr_repositories(once(self, "partition"), eks.mirror.charts.values()),
             log_retention=RETENTION[environment.log_days],
             removal_policy=removal_policy(on_destroy),
             rules=False,  # the whole environment is checked
@@ -169,7 +169,7 @@ class TrnEksStack(Stack):
                 rules=False,
             )
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        place_functions(Construct(self, "Functions"), network.vpc)
+        place_functions(Part(self, "Functions"), network.vpc)
         if data_key:
             encrypt(self, data_key, users=[training.plugins.role, *([builder.role] if builder else [])])
         else:
@@ -182,7 +182,7 @@ class TrnEksStack(Stack):
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
             bastion_host_id=bastion_host.instance_id if bastion_host else "",
-            access_role=cluster.access_role.role_arn,
+            access_role=once(cluster.access_role, "role_arn"),
         )
         left = {
             "Stays": (

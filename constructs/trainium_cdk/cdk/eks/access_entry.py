@@ -13,7 +13,7 @@ from trainium_cdk.cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.paths import path_of
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import kept_with, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, place_of, share, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.checks.eks import principal_kind
 
@@ -53,7 +53,7 @@ def access_entry(
     if policy not in POLICIES:
         choices = ", ".join(POLICIES)
         raise ValueError(f"{scope.node.path}: policy = {policy}: there is no such policy. Fix: write one of {choices}")
-    arn = principal if isinstance(principal, str) else principal.role_arn
+    arn = principal if isinstance(principal, str) else once(principal, "role_arn")
     if not unresolved(
         arn.rpartition(":")[2]
     ):  # of a role that is imported by its name, only account and partition are tokens
@@ -81,12 +81,13 @@ def _granted(
 ) -> eks.CfnAccessEntry:
     """The principal's entry with these groups and policies too. policies: name -> its namespaces; none for all of the cluster."""
     stack, known = stack_of(scope), kept_with(owner, "entries")
-    arn = principal if isinstance(principal, str) else principal.role_arn
+    arn = principal if isinstance(principal, str) else once(principal, "role_arn")
     key = json.dumps(stack.resolve(arn))
     if "Fn::GetAtt" in key:  # a resource of one stack
         key += path_of(stack if isinstance(principal, str) else stack_of(principal))
     if key not in known:
         made = _Entry(scope, id, cluster_name=cluster_name, principal_arn=arn, type="STANDARD")
+        share(scope, made, "stack")
         known[key] = made, [], {}
     entry, all_groups, scopes = known[key]
     all_groups += [group for group in groups if group not in all_groups]

@@ -94,7 +94,7 @@ class TrnBastionHost(Checked):
                 ec2.CfnInstance.NetworkInterfaceProperty(
                     device_index="0",
                     subnet_id=once(subnet, "subnet_id"),
-                    group_set=[security_group.security_group_id],
+                    group_set=[once(security_group, "security_group_id")],
                     associate_public_ip_address=False,
                 )
             ],

@@ -136,7 +136,7 @@ class TrnNodeGroup(Checked):
             groups.append(once(storage.client_security_group, "security_group_id"))
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(efa_security_group.security_group_id)
+            groups.append(once(efa_security_group, "security_group_id"))
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(
@@ -178,7 +178,7 @@ class TrnNodeGroup(Checked):
             # new nodes: on running ones the other mechanism would give devices again that jobs have
             id="Claims" if self.fleet.claims else "Resource",
             cluster_name=view.name,
-            node_role=self.role.role_arn,
+            node_role=once(self.role, "role_arn"),
             subnets=[subnet],
             ami_type=None if own_image else catalog.eks.ami_type,
             version=None if own_image else version,

@@ -28,7 +28,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.functions import function_role, log_group, name_permission
 from trainium_cdk.cdk.helpers.permissions import allow
-from trainium_cdk.cdk.helpers.stack_wide import place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.description.settings import Scaling
@@ -124,7 +124,7 @@ class TrnScaler(Checked):
         role = self._function(view, vpc_subnets, settings, node_groups)
         self._alarm(view, alarm_topic)
         entry = entry_of_function(cluster, self, cluster_name=view.reference, role=role, group=SCALER)
-        self._rule.node.add_dependency(entry, plugins.ready)
+        once(self._rule, "node").add_dependency(entry, plugins.ready)
 
     def _function(
         self,

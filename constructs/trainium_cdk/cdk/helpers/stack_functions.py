@@ -42,7 +42,7 @@ def place_functions(scope: Construct, vpc: ec2.IVpc) -> None:
     subnets = once(vpc, "private_subnets")
     inside = functions.CfnFunction.VpcConfigProperty(
         subnet_ids=[once(subnet, "subnet_id") for subnet in subnets],
-        security_group_ids=[group.group.security_group_id],
+        security_group_ids=[once(group.group, "security_group_id")],
     )
     interfaces = interfaces_policy(scope)
     for function, role in outside:

@@ -32,6 +32,14 @@ def once(construct: object, name: str) -> Any:
     return kept[name]
 
 
+class Part(Construct):
+    """A construct of ours that users do not make. Its stack is its scope's, which is asked for once."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        share(scope, self, "stack")
+
+
 def stack_of(construct: IConstruct) -> Stack:
     """The stack of a construct, asked for once."""
     kept = kept_with(construct, "stack")

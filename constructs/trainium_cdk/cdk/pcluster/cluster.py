@@ -28,7 +28,7 @@ from trainium_cdk.cdk.helpers.permissions import (
     session_manager_statements,
 )
 from trainium_cdk.cdk.helpers.retention import days_of
-from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import Part, once, place_of, stack_of
 from trainium_cdk.cdk.helpers.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.tags import InheritedTags
@@ -205,7 +205,7 @@ class TrnPcluster(OwnSlurmCluster):
         clients = p.accounting.client_security_group if p.accounting else None
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
-        self._own = Construct(self, environment.cluster_name)
+        self._own = Part(self, environment.cluster_name)
         for_volumes = volume_statements(self, list(dict.fromkeys(p.volume_keys)))
         self.provider = self._provider(p, for_volumes)
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
@@ -234,7 +234,7 @@ class TrnPcluster(OwnSlurmCluster):
             policies=(self.node_policy.managed_policy_arn,),
             head_policies=(self.head_policy.managed_policy_arn,),
             login_policies=(login.managed_policy_arn,) if login else (),
-            security_groups=(storage.client_security_group.security_group_id,),
+            security_groups=(once(storage.client_security_group, "security_group_id"),),
             head_security_groups=(clients,) if clients else (),
             efs_id=file_systems.get("efs"),
             fsx_id=file_systems.get("fsx"),

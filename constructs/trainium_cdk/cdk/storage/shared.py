@@ -218,7 +218,7 @@ class TrnStorage(Checked):
         created = ClosedGroup(self, f"{id}Group", vpc_id=once(self._vpc, "vpc_id"), description=description)
         if retain:
             created.resource.apply_removal_policy(RemovalPolicy.RETAIN)
-        self._servers.append(Servers(created.group.connections, ports, what))
+        self._servers.append(Servers(once(created.group, "connections"), ports, what))
         self._ready.add(created)
         return created.group
 
