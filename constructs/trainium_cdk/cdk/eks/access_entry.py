@@ -85,22 +85,31 @@ def _granted(
     key = json.dumps(stack.resolve(arn))
     if "Fn::GetAtt" in key:  # a resource of one stack
         key += path_of(stack if isinstance(principal, str) else stack_of(principal))
-    if key not in known:
-        made = _Entry(scope, id, cluster_name=cluster_name, principal_arn=arn, type="STANDARD")
-        share(scope, made, "stack")
-        known[key] = made, [], {}
-    entry, all_groups, scopes = known[key]
+    entry, all_groups, scopes = known.get(key) or (None, [], {})
     all_groups += [group for group in groups if group not in all_groups]
     for policy, namespaces in policies.items():
         scopes.setdefault(policy, {}).update(dict.fromkeys(namespaces))
-    entry.kubernetes_groups = all_groups or None
-    entry.access_policies = [
+    access_policies = [
         _Entry.AccessPolicyProperty(
-            policy_arn=policy_arn(place_of(entry).partition, policy),
+            policy_arn=policy_arn(place_of(entry or scope).partition, policy),
             access_scope=_Entry.AccessScopeProperty(
                 type="namespace" if namespaces else "cluster", namespaces=list(namespaces) or None
             ),
         )
         for policy, namespaces in scopes.items()
-    ] or None
-    return cast(eks.CfnAccessEntry, entry)
+    ]
+    if entry:
+        entry.kubernetes_groups, entry.access_policies = all_groups or None, access_policies or None
+        return cast(eks.CfnAccessEntry, entry)
+    made = _Entry(
+        scope,
+        id,
+        cluster_name=cluster_name,
+        principal_arn=arn,
+        type="STANDARD",
+        kubernetes_groups=all_groups or None,
+        access_policies=access_policies or None,
+    )
+    share(scope, made, "stack")
+    known[key] = made, all_groups, scopes
+    return made

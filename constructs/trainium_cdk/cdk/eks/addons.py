@@ -91,12 +91,11 @@ class TrnAddons(Checked):
         )
         if unknown := sorted(set(self._versions) - set(addons)):
             raise ValueError(f"{self.node.path}: addon_versions names {unknown[0]}; add-ons are {', '.join(addons)}")
-        self._before, self._hosts = DependencyGroup(), DependencyGroup()
-        for name, addon in addons.items():
-            resource = self._add(name, addon)
-            if addon.before_nodes:
-                self._before.add(resource)
-            else:
+        self._hosts = DependencyGroup()
+        made = {name: self._add(name, addon) for name, addon in addons.items()}
+        self._before = DependencyGroup(*(resource for name, resource in made.items() if addons[name].before_nodes))
+        for name, resource in made.items():
+            if not addons[name].before_nodes:
                 resource.node.add_dependency(self._hosts)
 
     @property

@@ -46,18 +46,14 @@ class _AddProperties:
     after it: the CDK itself asks only the nearest.
 
     Args:
-        scope: Below it.
+        above: The app's own, the nearest first.
         kind: `PROPERTY_INJECTION_ID` of the class.
         properties: By their names in TypeScript.
     """
 
-    def __init__(self, scope: Construct, kind: str, **properties: object) -> None:
+    def __init__(self, above: Sequence[PropertyInjectors], kind: str, **properties: object) -> None:
         self._kind, self._properties = kind, properties
-        above = [
-            each for each in once(once(scope, "node"), "scopes")[:-1] if PropertyInjectors.has_property_injectors(each)
-        ]
-        found = (PropertyInjectors.of(each).for_(kind) for each in reversed(above))
-        self._next = next((each for each in found if each), None)
+        self._next = next((found for each in above if (found := each.for_(kind))), None)
 
     @property
     def construct_unique_id(self) -> str:
@@ -102,9 +98,11 @@ class KubectlProvider(Part):
         self._entry_role, _ = function_role(Part(self, "Entry"), group, in_vpc=True)
         # the CDK would add policies that allow more
         handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
+        around = reversed(once(once(self, "node"), "scopes")[:-1])
+        above = [PropertyInjectors.of(each) for each in around if PropertyInjectors.has_property_injectors(each)]
         PropertyInjectors.of(self).add(
-            _AddProperties(self, functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
-            _AddProperties(self, custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
+            _AddProperties(above, functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
+            _AddProperties(above, custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
         )
         provider = eks.KubectlProvider(
             self,

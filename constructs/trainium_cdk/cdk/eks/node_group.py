@@ -250,19 +250,18 @@ def _refuse_pairs(
     vpc_subnets: ec2.SubnetSelection | None,
 ) -> None:
     """Raises ValueError for arguments that exclude each other."""
-    path = construct.node.path
     if nodes.custom_ami and not service_cidr:
         raise ValueError(
-            f"{path}: nodes.custom_ami = {nodes.custom_ami}: nodes with your own image need the IPv4 network of the cluster's "
+            f"{construct.node.path}: nodes.custom_ami = {nodes.custom_ami}: nodes with your own image need the IPv4 network of the cluster's "
             "services. Fix: give service_cidr (`aws eks describe-cluster`: kubernetesNetworkConfig)"
         )
     if nodes.custom_ami and neuron_driver:
         raise ValueError(
-            f"{path}: neuron_driver = {neuron_driver}: nodes.custom_ami is given, and your own image has its driver. Fix: remove one"
+            f"{construct.node.path}: neuron_driver = {neuron_driver}: nodes.custom_ami is given, and your own image has its driver. Fix: remove one"
         )
     if nodes.zone_id and vpc_subnets is None:
         raise ValueError(
-            f"{path}: nodes.zone_id = {nodes.zone_id}: the zones of the VPC's subnets are not known by their ids. Fix: give vpc_subnets "
+            f"{construct.node.path}: nodes.zone_id = {nodes.zone_id}: the zones of the VPC's subnets are not known by their ids. Fix: give vpc_subnets "
             "with the subnet of that zone"
         )
 

@@ -250,11 +250,12 @@ class TrnPlugins(Checked):
         queues = {"Queues": (kueue.queues(wanted), "kueue")}
         if wanted.plugins.volcano:
             queues["Queue"] = (manifests.queues(wanted), "volcano")
+        ready = list[Construct]()
         for id, (objects, server) in queues.items():
             made = self._apply(id, objects)
             made.node.add_dependency(charts.get(server, base))
-            self.ready.add(made)
-        self.ready.add(*charts.values())
+            ready.append(made)
+        self.ready.add(*ready, *charts.values())
 
     def _apply(self, id: str, objects: list[Manifest]) -> Construct:
         """Apply the objects in their order, in as many requests as they need. Returns the last one, which waits for the others."""

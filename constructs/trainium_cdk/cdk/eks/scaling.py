@@ -22,7 +22,7 @@ from constructs import Construct
 from trainium_cdk.cdk.eks.access import SCALER
 from trainium_cdk.cdk.eks.access_entry import entry_of_function
 from trainium_cdk.cdk.eks.groups import INodeGroup, refuse_duplicates
-from trainium_cdk.cdk.eks.scaler.observe import CLUSTER
+from trainium_cdk.cdk.eks.scaler.labels import CLUSTER
 from trainium_cdk.cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked

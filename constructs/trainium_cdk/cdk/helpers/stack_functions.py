@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
@@ -15,23 +14,21 @@ from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 from trainium_cdk.cdk.helpers.subnets import routes_of
 
 
-def functions_of(stack: Stack) -> list[tuple[functions.Function, iam.IRole]]:
-    """Every function of a stack that has a role of the CDK's, without nested stacks'."""
+def functions_of(stack: Stack) -> list[functions.Function]:
+    """Every function of the CDK's in a stack, without nested stacks'."""
     found = once(stack, "node").find_all()
-    nested = [path_of(node) for node in found if isinstance(node, Stack) and node is not stack]
+    own = path_of(stack)
+    nested = [path for node in found if isinstance(node, Stack) and (path := path_of(node)) != own]
     return [
-        (node, role)
+        node
         for node in found
-        if isinstance(node, functions.Function)
-        and not any(path_of(node).startswith(f"{path}/") for path in nested)
-        and (role := once(node, "role"))
+        if isinstance(node, functions.Function) and not any(path_of(node).startswith(f"{path}/") for path in nested)
     ]
 
 
 def place_functions(scope: Construct, vpc: ec2.IVpc) -> None:
     """Place each function of the stack that is in no VPC yet in the private subnets of `vpc`."""
-    found = functions_of(stack_of(scope))
-    outside = [(l1(each, functions.CfnFunction), role) for each, role in found if not each.is_bound_to_vpc]
+    outside = [each for each in functions_of(stack_of(scope)) if not each.is_bound_to_vpc]
     group = ClosedGroup(
         scope,
         "Group",
@@ -45,7 +42,9 @@ def place_functions(scope: Construct, vpc: ec2.IVpc) -> None:
         security_group_ids=[once(group.group, "security_group_id")],
     )
     interfaces = interfaces_policy(scope)
-    for function, role in outside:
-        role.add_managed_policy(interfaces)
-        function.vpc_config = inside
-        function.node.add_dependency(*routes_of(subnets))
+    for each in outside:
+        if role := each.role:
+            role.add_managed_policy(interfaces)
+            function = l1(each, functions.CfnFunction)
+            function.vpc_config = inside
+            once(function, "node").add_dependency(*routes_of(subnets))
