@@ -9,14 +9,13 @@ from aws_cdk import aws_s3 as s3
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap
 from trainium_cdk.cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
-from trainium_cdk.cdk.helpers.default_environment import chosen_software
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
 from trainium_cdk.cdk.observability import TrnObservability
 from trainium_cdk.cdk.slurm import OwnSlurmCluster
 from trainium_cdk.description.settings import Environment, Pcluster, Pcs
 from trainium_cdk.description.settings.observability import metrics_group
-from trainium_cdk.stacks.parts import add_job_notices, alarm_topic
+from trainium_cdk.stacks.parts import add_job_notices, alarm_topic, chosen_software
 
 
 def add_bootstrap(

@@ -17,7 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge
 from trainium_cdk.cdk.helpers.functions import deployment_logs, function_role, l1
 from trainium_cdk.cdk.helpers.paths import below_stack
 from trainium_cdk.cdk.helpers.permissions import PULL_THROUGH, allow, public_registry
-from trainium_cdk.cdk.helpers.stack_wide import Part, once
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -64,7 +64,7 @@ class _AddProperties:
         return self._next.inject(properties, id=id, scope=scope) if self._next else properties
 
 
-class KubectlProvider(Part):
+class KubectlProvider(StackPart):
     """The CDK's kubectl provider in private subnets, in a security group of the stack.
 
     Not in the cluster's own group: EKS deletes that one with the cluster, which fails while it has the function's network
@@ -92,10 +92,10 @@ class KubectlProvider(Part):
         may = [allow(once(cluster, "cluster_arn"), "eks:DescribeCluster"), *public_registry()]
         if charts:
             may += [allow("*", "ecr:GetAuthorizationToken"), allow(charts, *_PULL, *PULL_THROUGH)]
-        own = Part(self, "Handler")
+        own = StackPart(self, "Handler")
         self.role, _ = function_role(own, group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
-        self._entry_role, _ = function_role(Part(self, "Entry"), group, in_vpc=True)
+        self._entry_role, _ = function_role(StackPart(self, "Entry"), group, in_vpc=True)
         # the CDK would add policies that allow more
         handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
         around = reversed(once(once(self, "node"), "scopes")[:-1])

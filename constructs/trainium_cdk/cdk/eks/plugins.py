@@ -13,10 +13,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk.cdk.eks import kueue, manifests, network_policies, provisioning_requests
+from trainium_cdk.cdk.eks import kueue, manifests, provisioning_requests
 from trainium_cdk.cdk.eks.access import Policy
 from trainium_cdk.cdk.eks.access_entry import access_entry
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.cdk.eks.groups import INodeGroup, refuse_duplicates
 from trainium_cdk.cdk.eks.identities import PodRole, detector_statements
@@ -235,7 +235,7 @@ class TrnPlugins(Checked):
                 *manifests.namespaces(wanted, restricted=[team.namespace for team in wanted.teams if self._folders]),
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
-                *network_policies.policies(wanted),
+                *network_policies(wanted),
                 *boundaries(wanted),
                 *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
                 *manifests.removal_access(),

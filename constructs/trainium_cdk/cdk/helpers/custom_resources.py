@@ -14,7 +14,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.functions import deployment_logs, function_role
-from trainium_cdk.cdk.helpers.stack_wide import Part, stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, stack_wide
 
 DEPLOYMENT_FUNCTION = "TrnDeploymentFunction"
 """Id of the function in its stack."""
@@ -60,7 +60,7 @@ def permissions_of(scope: Construct, kind: str) -> Permissions:
     return stack_wide(scope, f"{kind}Permissions", Permissions, Permissions)
 
 
-class DeploymentFunction(Part):
+class DeploymentFunction(StackPart):
     """The function, with the permission to write its log."""
 
     def __init__(self, scope: Construct, id: str) -> None:
@@ -84,7 +84,7 @@ class DeploymentFunction(Part):
         ).function_arn
 
 
-class Permissions(Part):
+class Permissions(StackPart):
     """A managed policy of the function's role, without statements at first.
 
     One for each type, as a role can have few. The function does not wait for it: what it names may be created after other custom

@@ -17,7 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import removal_policy
-from trainium_cdk.cdk.helpers.stack_wide import Part, once, place_of, stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, place_of, stack_wide
 
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
@@ -52,7 +52,7 @@ def log_group(scope: Construct) -> logs.LogGroup:
 
 def deployment_logs(scope: Construct) -> logs.LogGroup:
     """The one log group of all functions that serve a stack's custom resources. Each log stream has its function's name."""
-    of = stack_wide(scope, _LOGS, Construct, Part)
+    of = stack_wide(scope, _LOGS, Construct, StackPart)
     group = once(of, "node").try_find_child("Logs")
     return group if isinstance(group, logs.LogGroup) else log_group(of)
 

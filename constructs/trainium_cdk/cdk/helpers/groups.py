@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
-from trainium_cdk.cdk.helpers.stack_wide import Part, once, share
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, share
 
 Egress = ec2.CfnSecurityGroup.EgressProperty
 NO_EGRESS = Egress(
@@ -24,7 +24,7 @@ def https_out(description: str) -> tuple[Egress]:
     return (Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description=description),)
 
 
-class ClosedGroup(Part):
+class ClosedGroup(StackPart):
     """A security group whose rules for other groups are separate resources, so that two groups may refer to each other.
 
     The CDK's own group removes its placeholder rule as soon as it has such a rule, and then depends on CloudFormation to remove

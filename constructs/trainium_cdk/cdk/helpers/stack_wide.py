@@ -32,7 +32,7 @@ def once(construct: object, name: str) -> Any:
     return kept[name]
 
 
-class Part(Construct):
+class StackPart(Construct):
     """A construct of ours that users do not make. Its stack is its scope's, which is asked for once."""
 
     def __init__(self, scope: Construct, id: str) -> None:

@@ -10,11 +10,11 @@ from aws_cdk import IResolvable, IStableAnyProducer, ITaggable, Lazy, TagManager
 from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.described import tag_problems
-from trainium_cdk.cdk.helpers.stack_wide import Part, once, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, stack_of
 
 
 @jsii.implements(ITaggable, IValidation)
-class InheritedTags(Part):
+class InheritedTags(StackPart):
     """The tags that `Tags.of` gives to any construct around it, and those given to its stack; its path is `SCOPE/Tags`.
 
     Args:

@@ -28,7 +28,7 @@ from trainium_cdk.cdk.helpers.permissions import (
     session_manager_statements,
 )
 from trainium_cdk.cdk.helpers.retention import days_of
-from trainium_cdk.cdk.helpers.stack_wide import Part, once, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, place_of, stack_of
 from trainium_cdk.cdk.helpers.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.tags import InheritedTags
@@ -205,7 +205,7 @@ class TrnPcluster(OwnSlurmCluster):
         clients = p.accounting.client_security_group if p.accounting else None
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
-        self._own = Part(self, environment.cluster_name)
+        self._own = StackPart(self, environment.cluster_name)
         for_volumes = volume_statements(self, list(dict.fromkeys(p.volume_keys)))
         self.provider = self._provider(p, for_volumes)
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
