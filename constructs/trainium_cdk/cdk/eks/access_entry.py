@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any
 
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IConstruct
@@ -18,6 +18,8 @@ from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.checks.eks import principal_kind
 
 _Entry = eks.CfnAccessEntry
+_Kept = tuple[eks.CfnAccessEntry | None, list[str], dict[str, dict[str, None]]]
+"""An entry with its groups, and its policies, each with its namespaces."""
 
 
 def access_entry(
@@ -85,11 +87,12 @@ def _granted(
     key = json.dumps(stack.resolve(arn))
     if "Fn::GetAtt" in key:  # a resource of one stack
         key += path_of(stack if isinstance(principal, str) else stack_of(principal))
-    entry, all_groups, scopes = known.get(key) or (None, [], {})
+    found: _Kept = known.get(key) or (None, [], {})
+    entry, all_groups, scopes = found
     all_groups += [group for group in groups if group not in all_groups]
     for policy, namespaces in policies.items():
         scopes.setdefault(policy, {}).update(dict.fromkeys(namespaces))
-    access_policies = [
+    access_policies: list[Any] = [
         _Entry.AccessPolicyProperty(
             policy_arn=policy_arn(place_of(entry or scope).partition, policy),
             access_scope=_Entry.AccessScopeProperty(
@@ -100,7 +103,7 @@ def _granted(
     ]
     if entry:
         entry.kubernetes_groups, entry.access_policies = all_groups or None, access_policies or None
-        return cast(eks.CfnAccessEntry, entry)
+        return entry
     made = _Entry(
         scope,
         id,
