@@ -9,6 +9,7 @@ from typing import Any
 from aws_cdk import CfnOutput, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -19,11 +20,13 @@ from trainium_cdk.cdk.eks.images import TrnImageBuilder
 from trainium_cdk.cdk.eks.manifests import claims
 from trainium_cdk.cdk.facade import TrnEks
 from trainium_cdk.cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
-from trainium_cdk.cdk.helpers.default_environment import default_environment
+from trainium_cdk.cdk.helpers.functions import interfaces_policy, l1
+from trainium_cdk.cdk.helpers.groups import ClosedGroup, https_out
+from trainium_cdk.cdk.helpers.paths import path_of
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
-from trainium_cdk.cdk.helpers.stack_functions import place_functions
-from trainium_cdk.cdk.helpers.stack_wide import once
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, stack_of
+from trainium_cdk.cdk.helpers.subnets import routes_of
 from trainium_cdk.cdk.observability import TrnObservability
 from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import eks_outputs, next_step
@@ -31,7 +34,15 @@ from trainium_cdk.description.outputs.contract import JOB_FILES
 from trainium_cdk.description.settings import ControlPlane, Environment
 from trainium_cdk.description.settings.environment import SERVICE_NETWORKS
 from trainium_cdk.description.settings.inventory import inventory
-from trainium_cdk.stacks.parts import add_bucket, add_job_notices, add_network, add_registry, add_storage, alarm_topic
+from trainium_cdk.stacks.parts import (
+    add_bucket,
+    add_job_notices,
+    add_network,
+    add_registry,
+    add_storage,
+    alarm_topic,
+    default_environment,
+)
 
 
 class TrnEksStack(Stack):
@@ -86,7 +97,7 @@ class TrnEksStack(Stack):
             control_plane=control_plane(environment),
             secrets_encryption_key=data_key,
             users=users(eks.users),
-            chart_repository_arns=ecr_repositories(self.partition, eks.mirror.charts.values()),
+            chart_repository_arns=ecr_repositories(once(self, "partition"), eks.mirror.charts.values()),
             log_retention=RETENTION[environment.log_days],
             removal_policy=removal_policy(on_destroy),
             rules=False,  # the whole environment is checked
@@ -169,7 +180,7 @@ class TrnEksStack(Stack):
                 rules=False,
             )
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        place_functions(Construct(self, "Functions"), network.vpc)
+        _place_functions(StackPart(self, "Functions"), network.vpc)
         if data_key:
             encrypt(self, data_key, users=[training.plugins.role, *([builder.role] if builder else [])])
         else:
@@ -182,7 +193,7 @@ class TrnEksStack(Stack):
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
             bastion_host_id=bastion_host.instance_id if bastion_host else "",
-            access_role=cluster.access_role.role_arn,
+            access_role=once(cluster.access_role, "role_arn"),
         )
         left = {
             "Stays": (
@@ -216,3 +227,39 @@ def users(patterns: Sequence[str]) -> iam.IPrincipal:
     """Who may take the role of `trn`: principals of the account, by patterns of their ARNs."""
     account = iam.AccountRootPrincipal()
     return account.with_conditions({"ArnLike": {"aws:PrincipalArn": list(patterns)}}) if patterns else account
+
+
+def _functions_of(stack: Stack) -> list[functions.Function]:
+    """Every function of the CDK's in a stack, without nested stacks'."""
+    found = once(stack, "node").find_all()
+    own = path_of(stack)
+    nested = [path for node in found if isinstance(node, Stack) and (path := path_of(node)) != own]
+    return [
+        node
+        for node in found
+        if isinstance(node, functions.Function) and not any(path_of(node).startswith(f"{path}/") for path in nested)
+    ]
+
+
+def _place_functions(scope: Construct, vpc: ec2.IVpc) -> None:
+    """Place each function of the stack that is in no VPC yet in the private subnets of `vpc`."""
+    outside = [each for each in _functions_of(stack_of(scope)) if not each.is_bound_to_vpc]
+    group = ClosedGroup(
+        scope,
+        "Group",
+        vpc_id=once(vpc, "vpc_id"),
+        description="Functions of the deployment: HTTPS to AWS",
+        egress=https_out("AWS"),
+    )
+    subnets = once(vpc, "private_subnets")
+    inside = functions.CfnFunction.VpcConfigProperty(
+        subnet_ids=[once(subnet, "subnet_id") for subnet in subnets],
+        security_group_ids=[once(group.group, "security_group_id")],
+    )
+    interfaces = interfaces_policy(scope)
+    for each in outside:
+        if role := each.role:
+            role.add_managed_policy(interfaces)
+            function = l1(each, functions.CfnFunction)
+            function.vpc_config = inside
+            once(function, "node").add_dependency(*routes_of(subnets))

@@ -1,12 +1,16 @@
-"""The parts of an environment that are the same in every stack."""
+"""The parts of an environment that are the same in every stack; and the environment of a stack that is given none."""
 
 from __future__ import annotations
 
-from aws_cdk import Duration, Stack
+import os
+
+from aws_cdk import Duration, Stack, Stage, Token
+from aws_cdk import Environment as Place
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
+from constructs import Construct
 
 from trainium_cdk.cdk.bucket import TrnBucket
 from trainium_cdk.cdk.helpers.removal import removal_policy
@@ -15,8 +19,37 @@ from trainium_cdk.cdk.network import TrnNetwork
 from trainium_cdk.cdk.observability import TrnJobNotices
 from trainium_cdk.cdk.registry import TrnRegistry
 from trainium_cdk.cdk.storage import TrnStorage
+from trainium_cdk.description import checks, engines, settings
 from trainium_cdk.description.outputs.contract import KEPT_DAYS
-from trainium_cdk.description.settings import Environment
+from trainium_cdk.description.settings import Bootstrap, Environment
+
+
+def default_environment(scope: Construct, engine: str, env: Place | None) -> Environment:
+    """The defaults of one engine, in the region of the stack.
+
+    A stack without a region is deployed to the region of the CDK's command line, which passes it in CDK_DEFAULT_REGION. Without that
+    either, the region is us-east-1.
+
+    Args:
+        scope: of the stack, which may be in a stage with a region.
+        engine: its name.
+        env: as the stack was given it.
+
+    Raises:
+        SettingsError: the region does not offer what the defaults need.
+    """
+    stages = [parent.region for parent in reversed(scope.node.scopes) if isinstance(parent, Stage)]
+    known = [env.region if env else None, *stages, os.environ.get("CDK_DEFAULT_REGION")]
+    region = next((r for r in known if r and not Token.is_unresolved(r)), Environment().region)
+    environment = settings.validate({"region": region, engines.get(engine).section: {}})
+    checks.require(environment, engine)
+    return environment
+
+
+def chosen_software(environment: Environment) -> Bootstrap:
+    """Return the software of an environment's nodes, with the release and the framework that fit all of its clusters."""
+    chosen = {"neuron_release": environment.release.version, "framework": environment.framework}
+    return environment.bootstrap.model_copy(update=chosen)
 
 
 def add_network(stack: Stack, environment: Environment, zones: tuple[str, ...]) -> TrnNetwork:

@@ -10,7 +10,6 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk.cdk.hardening.encryption import stack_key
-from trainium_cdk.cdk.helpers.default_environment import default_environment
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
 from trainium_cdk.cdk.helpers.stack_wide import once
@@ -19,7 +18,7 @@ from trainium_cdk.cdk.storage import TrnStorage
 from trainium_cdk.description.outputs import next_step, slurm_outputs
 from trainium_cdk.description.settings import Environment
 from trainium_cdk.description.settings.inventory import inventory
-from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage
+from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage, default_environment
 from trainium_cdk.stacks.slurm import add_bootstrap, add_observability, harden
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -11,17 +9,13 @@ from aws_cdk import aws_s3 as s3
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap
 from trainium_cdk.cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
-from trainium_cdk.cdk.helpers.default_environment import chosen_software
 from trainium_cdk.cdk.helpers.removal import removal_policy
 from trainium_cdk.cdk.helpers.retention import RETENTION
 from trainium_cdk.cdk.observability import TrnObservability
+from trainium_cdk.cdk.slurm import OwnSlurmCluster
 from trainium_cdk.description.settings import Environment, Pcluster, Pcs
 from trainium_cdk.description.settings.observability import metrics_group
-from trainium_cdk.stacks.parts import add_job_notices, alarm_topic
-
-if TYPE_CHECKING:
-    from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
-    from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
+from trainium_cdk.stacks.parts import add_job_notices, alarm_topic, chosen_software
 
 
 def add_bootstrap(
@@ -44,7 +38,7 @@ def add_bootstrap(
 
 
 def add_observability(
-    stack: Stack, environment: Environment, cluster: TrnPcluster | TrnPcsCluster, writers: list[iam.IGrantable]
+    stack: Stack, environment: Environment, cluster: OwnSlurmCluster, writers: list[iam.IGrantable]
 ) -> None:
     """Dashboard, alarms and the nodes' metrics of a Slurm cluster, if the environment has them.
 

@@ -23,6 +23,7 @@ FLOORS = [
     ["cdk.facade"],  # one construct for all that jobs need on a cluster of yours
     ["cdk.stack_outputs", "cdk.observability", "cdk.hardening"],
     ["cdk.pcluster", "cdk.pcs", "cdk.eks"],
+    ["cdk.slurm"],  # what both clusters of Slurm have in common
     ["cdk.bootstrap", "cdk.storage"],
     ["cdk.network", "cdk.registry", "cdk.efa", "cdk.bucket"],
     ["cdk.helpers", "cdk.deployment"],  # code of several constructs; code of their Lambda functions

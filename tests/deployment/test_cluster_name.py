@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk.cdk.deployment.cluster_name import respond
+from trainium_cdk.cdk.deployment.clusters import claim_name as respond
 from trainium_cdk.cdk.deployment.request import Request
 
 LOGS = [

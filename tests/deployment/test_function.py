@@ -1,4 +1,4 @@
-"""The function that serves custom resources: each type has its module, and CloudFormation gets a response, whatever happens."""
+"""The function that serves custom resources: each type has its function, and CloudFormation gets a response, whatever happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aws_cdk import App, Stack
 from botocore.exceptions import ClientError
 
 from trainium_cdk.cdk.bucket import TrnBucket
-from trainium_cdk.cdk.deployment import function, node_scripts
+from trainium_cdk.cdk.deployment import function, nodes
 from trainium_cdk.cdk.deployment.request import Request, Response
 
 PACKAGE = Path(function.__file__).parent
@@ -129,7 +129,7 @@ def test_node_scripts_are_copied_and_never_deleted(kind: str, copies: int) -> No
     request = Request(kind, "stack", {"Bucket": "mine", "Objects": objects}, None if kind == "Create" else "as-before")
     s3 = SimpleNamespace(copy_object=lambda **call: made.append(call))
     clients = {"s3": s3}
-    assert node_scripts.respond(request, clients.__getitem__).physical_id == (request.physical_id or "node-scripts")
+    assert nodes.copy_scripts(request, clients.__getitem__).physical_id == (request.physical_id or "node-scripts")
     assert (
         made
         == [
@@ -139,11 +139,12 @@ def test_node_scripts_are_copied_and_never_deleted(kind: str, copies: int) -> No
     )
 
 
-def test_every_type_of_the_constructs_has_a_module() -> None:
+def test_every_type_of_the_constructs_has_a_function() -> None:
     sources = [p.read_text("utf-8") for p in PACKAGE.parent.rglob("*.py") if PACKAGE not in p.parents]
     for kind in function.RESPOND:
         assert any(f'"{kind.removeprefix("Custom::")}"' in text for text in sources), kind
-    assert len(function.RESPOND) == len([p for p in PACKAGE.glob("*.py") if "def respond(" in p.read_text("utf-8")])
+    signature = "(request: Request, client: Client) -> Response:"
+    assert len(function.RESPOND) == sum(p.read_text("utf-8").count(signature) for p in PACKAGE.glob("*.py"))
 
 
 def test_a_stack_has_one_function_with_nothing_but_its_code(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainium_cdk import settings
-from trainium_cdk.cdk.deployment.node_group_size import respond
+from trainium_cdk.cdk.deployment.nodes import size_of_group as respond
 from trainium_cdk.cdk.deployment.request import Request
 
 

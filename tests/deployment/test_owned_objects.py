@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.cdk.deployment.owned_objects import respond
+from trainium_cdk.cdk.deployment.clusters import remove_objects as respond
 from trainium_cdk.cdk.deployment.request import Request
 
 WANTED = {"Function": "removes", "Objects": {"Namespace": ["training"]}}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from trainium_cdk.cdk.deployment.nodes import choose_subnet as respond
 from trainium_cdk.cdk.deployment.request import Request
-from trainium_cdk.cdk.deployment.subnet_choice import respond
 
 
 class Ec2:

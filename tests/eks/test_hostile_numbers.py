@@ -21,7 +21,7 @@ from tests.support import until
 from trainium_cdk import settings
 from trainium_cdk.cdk.eks.boundaries import boundaries
 from trainium_cdk.cdk.eks.installation import Installation
-from trainium_cdk.cdk.eks.scaler import ended, function, kubernetes, observe
+from trainium_cdk.cdk.eks.scaler import function, kubernetes, lines, observe
 from trainium_cdk.cdk.eks.scaler.conditions import answer
 from trainium_cdk.cdk.eks.scaler.model import Answer, Group, Limits, ScalingPlan
 from trainium_cdk.cdk.eks.scaler.supply import decide
@@ -163,7 +163,7 @@ def test_a_job_with_a_wrong_time_or_description_keeps_no_other_from_being_told(
     at, since = "2027-01-15T08:00:00Z", observe.seconds("2027-01-15T07:59:30Z")
     sets = [one("odd", "never"), one("deep", at, "[" * 200_000), one("good", at)]
     api = SimpleNamespace(list=lambda *_: iter(sets))
-    told = [json.loads(line)["JobEnded"] for line in ended.lines(api, "c", since, since + 60)]
+    told = [json.loads(line)["JobEnded"] for line in lines.ended(api, "c", since, since + 60)]
     assert told == ["deep", "good"]
     assert "JobSet speech/odd cannot be read" in capsys.readouterr().out
 

@@ -16,9 +16,9 @@ from sandbox.kubernetes.build import VOLCANO
 from tests.eks.test_queues import has, jobset, reason, workload
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks import kueue, manifests
 from trainium_cdk.cdk.eks.access import OBJECTS
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.installation import Installation, Manifest
 from trainium_cdk.cdk.eks.owned import names_by_kind, owned
 from trainium_cdk.cdk.eks.scaler import leaving
@@ -73,7 +73,7 @@ def objects(of: tuple[dict[str, Any], Mounts]) -> list[Manifest]:
             *manifests.namespaces(wanted),
             *(manifests.service_account(wanted, name) for name in wanted.namespaces),
             *manifests.access(wanted),
-            *network_policies.policies(wanted),
+            *network_policies(wanted),
             *boundaries(wanted),
             *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
             *manifests.removal_access(),

@@ -14,8 +14,8 @@ from tests.jobs.kubernetes.conftest import make_cluster
 from tests.stacks import synthesis
 from tests.support import completed, need_kubernetes
 from trainium_cdk import settings
+from trainium_cdk.cdk.eks.boundaries import network_policies as policies
 from trainium_cdk.cdk.eks.installation import Installation
-from trainium_cdk.cdk.eks.network_policies import policies
 from trainium_cdk.client.jobs.kubernetes import render
 from trainium_cdk.client.jobs.kubernetes.names import JOB_LABEL
 from trainium_cdk.client.jobs.kubernetes.objects import objects

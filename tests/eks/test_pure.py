@@ -16,11 +16,11 @@ from sandbox.kubernetes import schemas, volcano
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 from trainium_cdk import outputs, settings
-from trainium_cdk.cdk.eks import access, charts, kueue, manifests, network_policies
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks import access, charts, kueue, manifests
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.installation import Installation
 from trainium_cdk.cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
-from trainium_cdk.cdk.helpers.interfaces import Layout, interfaces
+from trainium_cdk.cdk.helpers.launch_templates import Layout, interfaces
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.description.outputs.eks import DEVICES_LABEL
@@ -353,7 +353,7 @@ def test_what_is_installed_as_parsed(name: str) -> None:
         "objects": [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
             *manifests.volumes(wanted, [EFS, FSX], FOLDERS), *manifests.queues(wanted), *kueue.queues(wanted),
-            *network_policies.policies(wanted), *boundaries(wanted),
+            *network_policies(wanted), *boundaries(wanted),
         ],
         "charts": [{"chart": release.name, **release.values} for release in charts.releases(every)],
     }  # fmt: skip

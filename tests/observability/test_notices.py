@@ -16,7 +16,7 @@ import pytest
 from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import settings
-from trainium_cdk.cdk.eks.scaler import ended
+from trainium_cdk.cdk.eks.scaler import lines as of_log
 from trainium_cdk.cdk.observability.notice import function
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:jobs"
@@ -111,7 +111,7 @@ class Sets:
 )
 def test_what_kubernetes_tells(sets: list[tuple[str, str, str, str, int]], told: list[str]) -> None:
     begin = metrics.seconds("2026-11-27T09:00:00")
-    found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9)]
+    found = [json.loads(line) for line in of_log.ended(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9)]
     assert [f"{one['JobEnded']} {one['State']}" for one in found] == told
 
 
@@ -155,8 +155,8 @@ def test_what_pods_tell_of_a_job_that_does_not_go_on(
     what: str, sets: list[tuple[str, str, str, str, int]], pods: list[Any], told: list[str]
 ) -> None:
     begin, unready = metrics.seconds("2026-11-27T09:00:00"), dict[str, float]()
-    assert list(ended.noting(pods, unready)) == pods
-    found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9, unready)]
+    assert list(of_log.noting(pods, unready)) == pods
+    found = [json.loads(line) for line in of_log.ended(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9, unready)]
     assert [one["JobFound"] for one in found if "JobFound" in one] == told, what
     for one in found:
         assert (one["User"], one["Queue"], one["Cluster"]) == ("ada", "trn", "trn-eks")

@@ -19,7 +19,7 @@ from tests.foreign.foreign import cluster, vpc
 from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import TrnNodeGroup, TrnObservability, TrnPcluster, settings
-from trainium_cdk.cdk.eks.scaler import metrics as scaler
+from trainium_cdk.cdk.eks.scaler import lines as scaler
 from trainium_cdk.cdk.eks.scaler.model import Group, GroupNode, NodeRequest
 from trainium_cdk.description.checks.live.cost import items
 from trainium_cdk.description.checks.live.model import CheckTarget
@@ -90,7 +90,7 @@ def test_everything_on_the_dashboard_is_sent(name: str) -> None:
     found = body(template_of(name))
     DASHBOARD.validate(found)
     groups = [Group("trn", (16,), 0, 4, 1)]
-    lines = [emf(line) for line in scaler.lines("trn-eks", groups, [], 0)]
+    lines = [emf(line) for line in scaler.metrics("trn-eks", groups, [], 0)]
     by_scaler: dict[str, set[tuple[str, ...]]] = {}
     for line in lines:
         for metric in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]:
@@ -257,7 +257,7 @@ def test_what_the_scaler_counts() -> None:
         NodeRequest("ns/2", ("a",), (), created=400),
         NodeRequest("ns/3", ("a",), (), created=900),
     ]
-    whole, a, b = map(emf, scaler.lines("c", groups, requests, 1000.5))
+    whole, a, b = map(emf, scaler.metrics("c", groups, requests, 1000.5))
     assert {k: v for k, v in whole.items() if k != "_aws"} == {
         "Cluster": "c", "JobsRunning": 1, "JobsWaiting": 2, "LongestWait": 600, "NodesBusy": 2, "NodesIdle": 1, "NodesStarting": 1, "NodesFailed": 2,
     }  # fmt: skip

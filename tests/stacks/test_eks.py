@@ -13,7 +13,7 @@ from tests.stacks.synthesis import EKS, environment, groups
 from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.cdk.eks.charts import CONTROLLERS
-from trainium_cdk.cdk.helpers.interfaces import interfaces
+from trainium_cdk.cdk.helpers.launch_templates import interfaces
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.description.outputs.eks import DEVICES_LABEL
 

@@ -61,7 +61,7 @@ def requests(folder: Path) -> Iterator[Row]:
 
 
 def synthesis(folder: Path) -> Iterator[Row]:
-    for engine, section, most in (("slurm", {"pcluster": {"cpu_queue": None}}, 1.7), ("eks", {"eks": {}}, 2.1)):
+    for engine, section, most in (("slurm", {"pcluster": {"cpu_queue": None}}, 1.6), ("eks", {"eks": {}}, 1.95)):
         file = folder / f"{engine}.yaml"
         file.write_text(json.dumps(section))  # JSON is YAML
         env = {**os.environ, "CDK_OUTDIR": str(folder / "out"), "CDK_VALIDATION": "false"}

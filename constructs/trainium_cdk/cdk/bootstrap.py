@@ -103,10 +103,10 @@ class TrnBootstrap(Checked):
         id: str,
         *,
         bucket: s3.IBucket,
-        cluster: Pcluster | Pcs = Pcluster(),  # noqa: B008  frozen
-        bootstrap: Bootstrap = Bootstrap(),  # noqa: B008  frozen
+        cluster: Pcluster | Pcs = Pcluster.model_construct(),  # noqa: B008  frozen
+        bootstrap: Bootstrap = Bootstrap.model_construct(),  # noqa: B008  frozen
         mount_dirs: Sequence[str] = ("/efs",),
-        network: Network = Network(),  # noqa: B008  frozen
+        network: Network = Network.model_construct(),  # noqa: B008  frozen
         metrics_log_group: str | None = None,
         parameter_name: str | None = None,
         catalog: Catalog | None = None,

@@ -111,8 +111,8 @@ class TrnEks(Checked):
         *,
         cluster: AnyCluster,
         storage: AnyStorage,
-        node_groups: Sequence[settings.NodeGroup] = (settings.NodeGroup(),),
-        system: settings.SystemNodes | None = settings.SystemNodes(),  # noqa: B008
+        node_groups: Sequence[settings.NodeGroup] = (settings.NodeGroup.model_construct(),),
+        system: settings.SystemNodes | None = settings.SystemNodes.model_construct(),  # noqa: B008
         bucket: s3.IBucket | None = None,
         data_buckets: Sequence[s3.IBucket] = (),
         repository: ecr.IRepository | None = None,
@@ -121,8 +121,8 @@ class TrnEks(Checked):
         access_role: AnyRole | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
         group_subnets: Mapping[str, ec2.ISubnet] | None = None,
-        plugins: settings.Plugins = settings.Plugins(),  # noqa: B008
-        scaling: settings.Scaling = settings.Scaling(),  # noqa: B008
+        plugins: settings.Plugins = settings.Plugins.model_construct(),  # noqa: B008
+        scaling: settings.Scaling = settings.Scaling.model_construct(),  # noqa: B008
         observability: settings.ContainerInsights | None = None,
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         metrics: bool = False,
@@ -134,7 +134,7 @@ class TrnEks(Checked):
         existing: Sequence[Existing] = (),
         addons: bool = True,
         addon_versions: Mapping[str, str] | None = None,
-        mirror: settings.Mirror = settings.Mirror(),  # noqa: B008
+        mirror: settings.Mirror = settings.Mirror.model_construct(),  # noqa: B008
         job_networks: Sequence[str] = (),
         neuron_driver: str | None = None,
         release_version: str | None = None,

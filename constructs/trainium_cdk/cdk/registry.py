@@ -12,6 +12,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.functions import l1
+from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.cdk.helpers.types import AnyKey
 from trainium_cdk.description.settings import Registry
 
@@ -41,7 +42,7 @@ class TrnRegistry(Checked):
         scope: Construct,
         id: str,
         *,
-        registry: Registry = Registry(),  # noqa: B008  frozen
+        registry: Registry = Registry.model_construct(),  # noqa: B008  frozen
         repository_name: str | None = None,
         encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
@@ -79,7 +80,7 @@ class TrnRegistry(Checked):
         made.empty_on_delete = Lazy.any(_Emptied(made))
         self.repository: ecr.IRepository = repository
         """The repository, for any construct of the CDK."""
-        self.uri = repository.repository_uri
+        self.uri = once(repository, "repository_uri")
         """Prefix of an image's name: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
 
     def grant_pull(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -15,11 +15,10 @@ from trainium_cdk.cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.stack_wide import stack_wide
 from trainium_cdk.cdk.helpers.types import AnyRole
-from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
-from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
+from trainium_cdk.cdk.slurm import OwnSlurmCluster
 from trainium_cdk.cdk.storage.given import mounts
 from trainium_cdk.description.catalog import Catalog, Need, choose
-from trainium_cdk.description.outputs import Exports, next_step, pcs_outputs, slurm_outputs
+from trainium_cdk.description.outputs import Exports, next_step
 from trainium_cdk.description.outputs.eks import cluster_outputs
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class TrnOutputs(Checked):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
+        cluster: OwnSlurmCluster | AnyCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
         node_groups: Sequence[INodeGroup] = (),
@@ -86,28 +85,8 @@ class TrnOutputs(Checked):
         if first is not self:
             raise ValueError(f"{self.node.path}: the stack has the outputs of a cluster already: {first.node.path}")
         registry_uri = repository.repository_uri if repository else ""
-        if isinstance(cluster, TrnPcluster):
-            _export(
-                self,
-                slurm_outputs(
-                    cluster.environment,
-                    head_node_id=cluster.head_node_id,
-                    bucket=bucket.bucket_name,
-                    registry_uri=registry_uri,
-                ),
-            )
-            return
-        if isinstance(cluster, TrnPcsCluster):
-            _export(
-                self,
-                pcs_outputs(
-                    cluster.environment,
-                    cluster_id=cluster.cluster_id,
-                    login_group_id=cluster.login_group_id,
-                    bucket=bucket.bucket_name,
-                    registry_uri=registry_uri,
-                ),
-            )
+        if isinstance(cluster, OwnSlurmCluster):
+            _export(self, cluster.exports(bucket.bucket_name, registry_uri))
             return
         storage = next((group.storage for group in node_groups if group.storage), None)
         if storage is None:

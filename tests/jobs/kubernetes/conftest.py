@@ -19,9 +19,9 @@ from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.build import VOLCANO
 from tests.support import need, until
 from trainium_cdk import outputs, settings
-from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks import kueue, manifests
 from trainium_cdk.cdk.eks.access import EDITORS
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.installation import Installation
 from trainium_cdk.cdk.storage.options import FileSystemMount
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
@@ -118,7 +118,7 @@ def base_objects(env: Environment | None = None) -> list[Object]:
         *manifests.namespaces(wanted),
         manifests.service_account(wanted),
         *manifests.access(wanted),
-        *network_policies.policies(wanted),
+        *network_policies(wanted),
         *boundaries(wanted),
         *manifests.volumes(wanted, [EFS], FOLDERS),
         *(manifests.queues(wanted) if VOLCANO.built else ()),

@@ -14,7 +14,7 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.runner.training import TRAINS
 from tests.support import until
-from trainium_cdk.cdk.eks.scaler import ended
+from trainium_cdk.cdk.eks.scaler import lines as of_log
 from trainium_cdk.cdk.eks.scaler.labels import unready
 from trainium_cdk.cdk.observability.notice.function import notice
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
@@ -76,8 +76,8 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
     def lines(now: float) -> list[dict[str, Any]]:
         """Those of the minute before."""
         unready = dict[str, float]()
-        list(ended.noting(kubernetes.list("/api/v1/pods"), unready))
-        found = ended.lines(kubernetes, "trn-eks", now - 60, now, unready)
+        list(of_log.noting(kubernetes.list("/api/v1/pods"), unready))
+        found = of_log.ended(kubernetes, "trn-eks", now - 60, now, unready)
         return [one for one in map(json.loads, found) if id in one.values()]
 
     def hangs() -> JobStatus | None:

@@ -18,9 +18,9 @@ from tests.jobs.kubernetes.conftest import EFS, FOLDERS, NAME, Running, access_p
 from tests.jobs.kubernetes.test_inside import SERVER
 from tests.support import completed, until
 from trainium_cdk import outputs, settings
-from trainium_cdk.cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.cdk.eks import kueue, manifests
 from trainium_cdk.cdk.eks.access import groups_of
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.installation import Installation
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
@@ -79,7 +79,7 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
     wanted, eks, iam = Installation.of(ENV), local_aws.client("eks"), local_aws.client("iam")
     own = [
         *manifests.namespaces(wanted, ["speech", "vision"]), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
-        *network_policies.policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS], FOLDERS), *kueue.queues(wanted),
+        *network_policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS], FOLDERS), *kueue.queues(wanted),
     ]  # fmt: skip
     apply(
         running.kubernetes,

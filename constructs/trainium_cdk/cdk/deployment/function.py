@@ -1,4 +1,4 @@
-"""Entry point: calls the module of the resource's type, and sends CloudFormation its response."""
+"""Entry point: calls the function of the resource's type, and sends CloudFormation its response."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
-from . import cluster_name, emptied_bucket, node_group_size, node_scripts, owned_objects, subnet_choice
+from . import clusters, emptied_bucket, nodes
 from .request import Client, Request, Response
 
 Respond = Callable[[Request, Client], Response]
 RESPOND: dict[str, Respond] = {
-    "Custom::TrnClusterName": cluster_name.respond,
+    "Custom::TrnClusterName": clusters.claim_name,
     "Custom::TrnEmptiedBucket": emptied_bucket.respond,
-    "Custom::TrnNodeGroupSize": node_group_size.respond,
-    "Custom::TrnNodeScripts": node_scripts.respond,
-    "Custom::TrnOwnedObjects": owned_objects.respond,
-    "Custom::TrnSubnetChoice": subnet_choice.respond,
+    "Custom::TrnNodeGroupSize": nodes.size_of_group,
+    "Custom::TrnNodeScripts": nodes.copy_scripts,
+    "Custom::TrnOwnedObjects": clusters.remove_objects,
+    "Custom::TrnSubnetChoice": nodes.choose_subnet,
 }
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}
 _PATIENCE = 60.0

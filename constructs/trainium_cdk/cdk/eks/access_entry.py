@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any
 
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IConstruct
@@ -13,11 +13,13 @@ from trainium_cdk.cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 from trainium_cdk.cdk.helpers.described import Described
 from trainium_cdk.cdk.helpers.paths import path_of
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import kept_with, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import kept_with, once, place_of, share, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.checks.eks import principal_kind
 
 _Entry = eks.CfnAccessEntry
+_Kept = tuple[eks.CfnAccessEntry | None, list[str], dict[str, dict[str, None]]]
+"""An entry with its groups, and its policies, each with its namespaces."""
 
 
 def access_entry(
@@ -53,7 +55,7 @@ def access_entry(
     if policy not in POLICIES:
         choices = ", ".join(POLICIES)
         raise ValueError(f"{scope.node.path}: policy = {policy}: there is no such policy. Fix: write one of {choices}")
-    arn = principal if isinstance(principal, str) else principal.role_arn
+    arn = principal if isinstance(principal, str) else once(principal, "role_arn")
     if not unresolved(
         arn.rpartition(":")[2]
     ):  # of a role that is imported by its name, only account and partition are tokens
@@ -81,25 +83,36 @@ def _granted(
 ) -> eks.CfnAccessEntry:
     """The principal's entry with these groups and policies too. policies: name -> its namespaces; none for all of the cluster."""
     stack, known = stack_of(scope), kept_with(owner, "entries")
-    arn = principal if isinstance(principal, str) else principal.role_arn
+    arn = principal if isinstance(principal, str) else once(principal, "role_arn")
     key = json.dumps(stack.resolve(arn))
     if "Fn::GetAtt" in key:  # a resource of one stack
         key += path_of(stack if isinstance(principal, str) else stack_of(principal))
-    if key not in known:
-        made = _Entry(scope, id, cluster_name=cluster_name, principal_arn=arn, type="STANDARD")
-        known[key] = made, [], {}
-    entry, all_groups, scopes = known[key]
+    found: _Kept = known.get(key) or (None, [], {})
+    entry, all_groups, scopes = found
     all_groups += [group for group in groups if group not in all_groups]
     for policy, namespaces in policies.items():
         scopes.setdefault(policy, {}).update(dict.fromkeys(namespaces))
-    entry.kubernetes_groups = all_groups or None
-    entry.access_policies = [
+    access_policies: list[Any] = [
         _Entry.AccessPolicyProperty(
-            policy_arn=policy_arn(place_of(entry).partition, policy),
+            policy_arn=policy_arn(place_of(entry or scope).partition, policy),
             access_scope=_Entry.AccessScopeProperty(
                 type="namespace" if namespaces else "cluster", namespaces=list(namespaces) or None
             ),
         )
         for policy, namespaces in scopes.items()
-    ] or None
-    return cast(eks.CfnAccessEntry, entry)
+    ]
+    if entry:
+        entry.kubernetes_groups, entry.access_policies = all_groups or None, access_policies or None
+        return entry
+    made = _Entry(
+        scope,
+        id,
+        cluster_name=cluster_name,
+        principal_arn=arn,
+        type="STANDARD",
+        kubernetes_groups=all_groups or None,
+        access_policies=access_policies or None,
+    )
+    share(scope, made, "stack")
+    known[key] = made, all_groups, scopes
+    return made

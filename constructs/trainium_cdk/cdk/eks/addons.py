@@ -71,7 +71,7 @@ class TrnAddons(Checked):
         storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,
-        plugins: settings.Plugins = settings.Plugins(),  # noqa: B008  frozen
+        plugins: settings.Plugins = settings.Plugins.model_construct(),  # noqa: B008  frozen
         observability: settings.ContainerInsights | None = None,
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
@@ -91,12 +91,11 @@ class TrnAddons(Checked):
         )
         if unknown := sorted(set(self._versions) - set(addons)):
             raise ValueError(f"{self.node.path}: addon_versions names {unknown[0]}; add-ons are {', '.join(addons)}")
-        self._before, self._hosts = DependencyGroup(), DependencyGroup()
-        for name, addon in addons.items():
-            resource = self._add(name, addon)
-            if addon.before_nodes:
-                self._before.add(resource)
-            else:
+        self._hosts = DependencyGroup()
+        made = {name: self._add(name, addon) for name, addon in addons.items()}
+        self._before = DependencyGroup(*(resource for name, resource in made.items() if addons[name].before_nodes))
+        for name, resource in made.items():
+            if not addons[name].before_nodes:
                 resource.node.add_dependency(self._hosts)
 
     @property

@@ -54,7 +54,7 @@ class TrnBastionHost(Checked):
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
         security_group: ec2.ISecurityGroup | None = None,
-        host: settings.BastionHost = settings.BastionHost(),  # noqa: B008  frozen
+        host: settings.BastionHost = settings.BastionHost.model_construct(),  # noqa: B008  frozen
         name: str = "trn-bastion-host",
         rules: bool = True,
     ) -> None:
@@ -94,7 +94,7 @@ class TrnBastionHost(Checked):
                 ec2.CfnInstance.NetworkInterfaceProperty(
                     device_index="0",
                     subnet_id=once(subnet, "subnet_id"),
-                    group_set=[security_group.security_group_id],
+                    group_set=[once(security_group, "security_group_id")],
                     associate_public_ip_address=False,
                 )
             ],

@@ -1,4 +1,6 @@
-"""Boundaries for hostile teams in the Kubernetes API: admission policies, quotas, default requests, and a default account without token. Pure.
+"""Boundaries for hostile teams: admission policies of the Kubernetes API, quotas, default requests, a default account without token, and network
+policies of the jobs' pods. Pure.
+
 Kueue holds only objects that name a queue, so these hold the others.
 
 A job with devices must be suspended when a person sends it: Kueue suspends what has a queue, and only Kueue resumes it. A label proves nothing,
@@ -7,15 +9,20 @@ for `prepare` or another job, are suspended too.
 
 The policies bind whoever may not change them, but for the controllers that make pods from objects which were judged already. A controller of
 your own fails closed: its pods with devices are refused until its namespace is in `_CONTROLLERS` and its kind in `_PODS`.
+
+The VPC CNI's agent enforces the network policies (`enableNetworkPolicy` of the add-on). EFA is not IP traffic, and is not filtered; shared file
+systems are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach each other, with a policy for each job.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 
 from trainium_cdk.cdk.eks.access import OBJECTS, SCALER
 from trainium_cdk.cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.cdk.eks.kueue import NAMESPACE_LABEL
+from trainium_cdk.cdk.helpers.rules import unresolved
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.text import join_words
 
@@ -63,6 +70,11 @@ _OPENS = (
     "object.spec.?egress.orValue([]).size() > 0 || object.spec.?ingress.orValue([]).exists(r, r.?from.orValue([]).size() == 0"
     " || r.from.exists(p, !has(p.podSelector) || has(p.namespaceSelector)))"
 )
+POD_IDENTITY = "169.254.170.23/32"
+"""Addresses of the EKS Pod Identity agent, which provides the jobs' credentials on port 80 (EKS user guide, Pod Identity agent)."""
+METADATA = "169.254.169.254/32"
+PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+"""Networks of VPCs, the cluster's services and the node itself. All others are the internet."""
 
 
 def boundaries(wanted: Installation) -> list[Manifest]:
@@ -227,3 +239,45 @@ def _named(expressions: dict[str, str]) -> list[Manifest]:
 
 def _messages(rules: dict[str, str]) -> list[Manifest]:
     return [{"expression": text, "message": message} for text, message in rules.items()]
+
+
+def network_policies(wanted: Installation) -> list[Manifest]:
+    """Policies of each namespace of jobs.
+
+    Ingress: only what a job's own policy allows. Egress: the namespace's pods (subject to their own policies), DNS, credentials,
+    HTTPS to everything but the instance's metadata (AWS's endpoints may be in the VPC), the internet, and `eks.job_networks`.
+    """
+    everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE)}}
+    https = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [METADATA]}}
+    dns = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    egress: list[Manifest] = [
+        {"to": [{"podSelector": {}}]},
+        {"to": [dns], "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [{"protocol": "TCP", "port": 80}]},
+        {"to": [https], "ports": [{"protocol": "TCP", "port": 443}]},
+        {"to": [everywhere, *(_block(cidr) for cidr in wanted.job_networks)]},
+    ]
+    return [
+        policy
+        for namespace in wanted.namespaces
+        for policy in (
+            _network_policy(namespace, "trn-deny-in", {"policyTypes": ["Ingress"]}),
+            _network_policy(namespace, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
+        )
+    ]
+
+
+def _block(cidr: str) -> Manifest:
+    """A network, without the instance's metadata. What a token stands for is not known: the hop limit keeps pods from it there."""
+    if unresolved(cidr):
+        return {"ipBlock": {"cidr": cidr}}
+    inside = ipaddress.ip_network(METADATA).subnet_of(ipaddress.ip_network(cidr))  # type: ignore[arg-type]  # both are of version 4
+    return {"ipBlock": {"cidr": cidr, **({"except": [METADATA]} if inside else {})}}
+
+
+def _network_policy(namespace: str, name: str, spec: Manifest) -> Manifest:
+    found = kubernetes_object("networking.k8s.io/v1", "NetworkPolicy", name, namespace=namespace)
+    return {**found, "spec": {"podSelector": {}, **spec}}

@@ -78,7 +78,7 @@ class TrnEksCluster(OwnCluster):
         *,
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        control_plane: settings.ControlPlane = settings.ControlPlane(),  # noqa: B008  frozen
+        control_plane: settings.ControlPlane = settings.ControlPlane.model_construct(),  # noqa: B008  frozen
         secrets_encryption_key: AnyKey | None = None,
         users: AnyPrincipal | None = None,
         chart_repository_arns: Sequence[str] = (),
@@ -134,7 +134,7 @@ class TrnEksCluster(OwnCluster):
         self.view = ClusterView(
             cluster=self.cluster,
             name=name,
-            reference=self._resource.ref,
+            reference=once(self._resource, "ref"),
             arn=self.cluster_arn,
             connections=self._connections,
             before_nodes=[self._resource],
@@ -184,7 +184,7 @@ class TrnEksCluster(OwnCluster):
             self,
             self,
             id,
-            cluster_name=self._resource.ref,
+            cluster_name=once(self._resource, "ref"),
             principal=principal,
             policy=policy,
             namespace=self.namespace,
@@ -258,7 +258,7 @@ def control_plane_of(
         bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
         resources_vpc_config=_Cluster.ResourcesVpcConfigProperty(
             subnet_ids=[once(s, "subnet_id") for s in subnets],
-            security_group_ids=[security_group.security_group_id],
+            security_group_ids=[once(security_group, "security_group_id")],
             endpoint_private_access=True,
             endpoint_public_access=bool(public_cidrs),
             public_access_cidrs=list(dict.fromkeys(public_cidrs)) or None,
@@ -269,7 +269,7 @@ def control_plane_of(
         upgrade_policy=_Cluster.UpgradePolicyProperty(support_type=support.upper()) if support else None,
         encryption_config=[
             _Cluster.EncryptionConfigProperty(
-                provider=_Cluster.ProviderProperty(key_arn=key.key_arn), resources=["secrets"]
+                provider=_Cluster.ProviderProperty(key_arn=once(key, "key_arn")), resources=["secrets"]
             )
         ],
         kubernetes_network_config=_Cluster.KubernetesNetworkConfigProperty(

@@ -11,13 +11,13 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards, aws_policies
 from trainium_cdk.cdk.helpers.permissions import allow
-from trainium_cdk.cdk.helpers.stack_wide import place_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, place_of
 
 DETECTOR_METRICS = "NeuronHealthCheck"
 """CloudWatch namespace of the node problem detector."""
 
 
-class PodRole(Construct):
+class PodRole(StackPart):
     """A role that only pods of this cluster may assume, through the Pod Identity agent."""
 
     def __init__(

@@ -86,7 +86,7 @@ class TrnImageBuilder(Checked):
         """The role of builds."""
         for statement in may:
             role.add_to_policy(statement)
-        acknowledge_wildcards(role, may)
+        acknowledge_wildcards(role, may, self)
         repository.grant_pull_push(role)
         grant_keys(role, bucket)
         variable = codebuild.CfnProject.EnvironmentVariableProperty
@@ -107,7 +107,7 @@ class TrnImageBuilder(Checked):
                 compute_type="BUILD_GENERAL1_LARGE",  # the disk must have space for Neuron's images, twice
                 privileged_mode=True,  # docker build
                 environment_variables=[
-                    variable(name="REPOSITORY_URI", value=repository.repository_uri),
+                    variable(name="REPOSITORY_URI", value=once(repository, "repository_uri")),
                     variable(name="IMAGE_TAG", value="latest"),
                     variable(name="DOCKERFILE", value="Dockerfile"),
                 ],

@@ -17,6 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge
 from trainium_cdk.cdk.helpers.functions import deployment_logs, function_role, l1
 from trainium_cdk.cdk.helpers.paths import below_stack
 from trainium_cdk.cdk.helpers.permissions import PULL_THROUGH, allow, public_registry
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -45,16 +46,14 @@ class _AddProperties:
     after it: the CDK itself asks only the nearest.
 
     Args:
-        scope: Below it.
+        above: The app's own, the nearest first.
         kind: `PROPERTY_INJECTION_ID` of the class.
         properties: By their names in TypeScript.
     """
 
-    def __init__(self, scope: Construct, kind: str, **properties: object) -> None:
+    def __init__(self, above: Sequence[PropertyInjectors], kind: str, **properties: object) -> None:
         self._kind, self._properties = kind, properties
-        above = [each for each in scope.node.scopes[:-1] if PropertyInjectors.has_property_injectors(each)]
-        found = (PropertyInjectors.of(each).for_(kind) for each in reversed(above))
-        self._next = next((each for each in found if each), None)
+        self._next = next((found for each in above if (found := each.for_(kind))), None)
 
     @property
     def construct_unique_id(self) -> str:
@@ -65,7 +64,7 @@ class _AddProperties:
         return self._next.inject(properties, id=id, scope=scope) if self._next else properties
 
 
-class KubectlProvider(Construct):
+class KubectlProvider(StackPart):
     """The CDK's kubectl provider in private subnets, in a security group of the stack.
 
     Not in the cluster's own group: EKS deletes that one with the cluster, which fails while it has the function's network
@@ -90,18 +89,20 @@ class KubectlProvider(Construct):
     ) -> None:
         super().__init__(scope, id)
         group = deployment_logs(self)
-        may = [allow(cluster.cluster_arn, "eks:DescribeCluster"), *public_registry()]
+        may = [allow(once(cluster, "cluster_arn"), "eks:DescribeCluster"), *public_registry()]
         if charts:
             may += [allow("*", "ecr:GetAuthorizationToken"), allow(charts, *_PULL, *PULL_THROUGH)]
-        own = Construct(self, "Handler")
+        own = StackPart(self, "Handler")
         self.role, _ = function_role(own, group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
-        self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)
+        self._entry_role, _ = function_role(StackPart(self, "Entry"), group, in_vpc=True)
         # the CDK would add policies that allow more
         handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
+        around = reversed(once(once(self, "node"), "scopes")[:-1])
+        above = [PropertyInjectors.of(each) for each in around if PropertyInjectors.has_property_injectors(each)]
         PropertyInjectors.of(self).add(
-            _AddProperties(self, functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
-            _AddProperties(self, custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
+            _AddProperties(above, functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
+            _AddProperties(above, custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
         )
         provider = eks.KubectlProvider(
             self,
@@ -117,10 +118,10 @@ class KubectlProvider(Construct):
         own.node.try_remove_child("HasEcrPublic")
         acknowledge(provider, "L1", "the CDK's own function, whose runtime comes with aws-cdk-lib")
         self.service_token = provider.service_token
-        entry_function = provider.node.find_child("Provider").node.find_child("framework-onEvent")
+        entry_function = once(provider, "node").find_child("Provider").node.find_child("framework-onEvent")
         # the CDK's has the path from the app on, which changes when the stack moves
         l1(entry_function, functions.CfnFunction).description = f"Calls the function of {below_stack(self)}"
-        function = provider.node.find_child("Handler")
+        function = once(provider, "node").find_child("Handler")
         assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider calls
         call = allow(function.function_arn, "lambda:GetFunction", "lambda:InvokeFunction")
         iam.ManagedPolicy(self._entry_role, "Call", statements=[call], roles=[self._entry_role])

@@ -15,7 +15,7 @@ from constructs import Construct
 from trainium_cdk.cdk.eks.view import ClusterView
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.permissions import allow
-from trainium_cdk.cdk.helpers.stack_wide import stack_of
+from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
 
 _SIZE = "TrnNodeGroupSize"
@@ -74,7 +74,7 @@ def managed_group(
         labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: purpose},
         **properties,
     )
-    scope.node.default_child = group
+    once(scope, "node").default_child = group
     # a new tag would come with the template that it changes, and EKS takes one of the two at a time (aws-cdk issue 16644)
     group.add_property_deletion_override("Tags")
     return group, size

@@ -92,7 +92,7 @@ class TrnNodeGroup(Checked):
         id: str,
         *,
         cluster: AnyCluster,
-        nodes: settings.NodeGroup = settings.NodeGroup(),  # noqa: B008  frozen
+        nodes: settings.NodeGroup = settings.NodeGroup.model_construct(),  # noqa: B008  frozen
         vpc_subnets: ec2.SubnetSelection | None = None,
         efa_security_group: ec2.ISecurityGroup | None = None,
         placement_group: ec2.IPlacementGroup | None = None,
@@ -136,7 +136,7 @@ class TrnNodeGroup(Checked):
             groups.append(once(storage.client_security_group, "security_group_id"))
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(efa_security_group.security_group_id)
+            groups.append(once(efa_security_group, "security_group_id"))
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(
@@ -178,7 +178,7 @@ class TrnNodeGroup(Checked):
             # new nodes: on running ones the other mechanism would give devices again that jobs have
             id="Claims" if self.fleet.claims else "Resource",
             cluster_name=view.name,
-            node_role=self.role.role_arn,
+            node_role=once(self.role, "role_arn"),
             subnets=[subnet],
             ami_type=None if own_image else catalog.eks.ami_type,
             version=None if own_image else version,
@@ -250,19 +250,18 @@ def _refuse_pairs(
     vpc_subnets: ec2.SubnetSelection | None,
 ) -> None:
     """Raises ValueError for arguments that exclude each other."""
-    path = construct.node.path
     if nodes.custom_ami and not service_cidr:
         raise ValueError(
-            f"{path}: nodes.custom_ami = {nodes.custom_ami}: nodes with your own image need the IPv4 network of the cluster's "
+            f"{construct.node.path}: nodes.custom_ami = {nodes.custom_ami}: nodes with your own image need the IPv4 network of the cluster's "
             "services. Fix: give service_cidr (`aws eks describe-cluster`: kubernetesNetworkConfig)"
         )
     if nodes.custom_ami and neuron_driver:
         raise ValueError(
-            f"{path}: neuron_driver = {neuron_driver}: nodes.custom_ami is given, and your own image has its driver. Fix: remove one"
+            f"{construct.node.path}: neuron_driver = {neuron_driver}: nodes.custom_ami is given, and your own image has its driver. Fix: remove one"
         )
     if nodes.zone_id and vpc_subnets is None:
         raise ValueError(
-            f"{path}: nodes.zone_id = {nodes.zone_id}: the zones of the VPC's subnets are not known by their ids. Fix: give vpc_subnets "
+            f"{construct.node.path}: nodes.zone_id = {nodes.zone_id}: the zones of the VPC's subnets are not known by their ids. Fix: give vpc_subnets "
             "with the subnet of that zone"
         )
 

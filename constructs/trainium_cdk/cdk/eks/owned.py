@@ -21,7 +21,7 @@ from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissio
 from trainium_cdk.cdk.helpers.functions import function_role, log_group, name_permission
 from trainium_cdk.cdk.helpers.paths import digest, path_of
 from trainium_cdk.cdk.helpers.permissions import allow
-from trainium_cdk.cdk.helpers.stack_wide import once, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, stack_of
 
 _KIND = "TrnOwnedObjects"
 _MINUTES = 4
@@ -83,7 +83,7 @@ def reaches_api(scope: Construct, view: ClusterView, cluster: AnyCluster, subnet
     return False
 
 
-class OwnedObjects(Construct):
+class OwnedObjects(StackPart):
     """The function that removes the objects which leave the stack, and the resource that calls it after each change.
 
     It also runs once an hour, for what had to stay because of jobs. In Kubernetes it may list and delete only the kinds of the stack's

@@ -13,10 +13,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk.cdk.eks import kueue, manifests, network_policies, provisioning_requests
+from trainium_cdk.cdk.eks import kueue, manifests, provisioning_requests
 from trainium_cdk.cdk.eks.access import Policy
 from trainium_cdk.cdk.eks.access_entry import access_entry
-from trainium_cdk.cdk.eks.boundaries import boundaries
+from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.cdk.eks.groups import INodeGroup, refuse_duplicates
 from trainium_cdk.cdk.eks.identities import PodRole, detector_statements
@@ -130,9 +130,9 @@ class TrnPlugins(Checked):
         namespace: str | None = None,
         queues: Sequence[TeamQueue] = (),
         existing: Sequence[Existing] = (),
-        plugins: Plugins = Plugins(),  # noqa: B008  frozen
-        scaling: Scaling = Scaling(),  # noqa: B008  frozen
-        mirror: Mirror = Mirror(),  # noqa: B008  frozen
+        plugins: Plugins = Plugins.model_construct(),  # noqa: B008  frozen
+        scaling: Scaling = Scaling.model_construct(),  # noqa: B008  frozen
+        mirror: Mirror = Mirror.model_construct(),  # noqa: B008  frozen
         job_networks: Sequence[str] = (),
         vpc_subnets: ec2.SubnetSelection | None = None,
         catalog: Catalog | None = None,
@@ -235,7 +235,7 @@ class TrnPlugins(Checked):
                 *manifests.namespaces(wanted, restricted=[team.namespace for team in wanted.teams if self._folders]),
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
-                *network_policies.policies(wanted),
+                *network_policies(wanted),
                 *boundaries(wanted),
                 *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
                 *manifests.removal_access(),
@@ -250,11 +250,12 @@ class TrnPlugins(Checked):
         queues = {"Queues": (kueue.queues(wanted), "kueue")}
         if wanted.plugins.volcano:
             queues["Queue"] = (manifests.queues(wanted), "volcano")
+        ready = list[Construct]()
         for id, (objects, server) in queues.items():
             made = self._apply(id, objects)
             made.node.add_dependency(charts.get(server, base))
-            self.ready.add(made)
-        self.ready.add(*charts.values())
+            ready.append(made)
+        self.ready.add(*ready, *charts.values())
 
     def _apply(self, id: str, objects: list[Manifest]) -> Construct:
         """Apply the objects in their order, in as many requests as they need. Returns the last one, which waits for the others."""

@@ -22,13 +22,13 @@ from constructs import Construct
 from trainium_cdk.cdk.eks.access import SCALER
 from trainium_cdk.cdk.eks.access_entry import entry_of_function
 from trainium_cdk.cdk.eks.groups import INodeGroup, refuse_duplicates
-from trainium_cdk.cdk.eks.scaler.observe import CLUSTER
+from trainium_cdk.cdk.eks.scaler.labels import CLUSTER
 from trainium_cdk.cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.functions import function_role, log_group, name_permission
 from trainium_cdk.cdk.helpers.permissions import allow
-from trainium_cdk.cdk.helpers.stack_wide import place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.description.settings import Scaling
@@ -94,7 +94,7 @@ class TrnScaler(Checked):
         node_groups: Sequence[INodeGroup],
         plugins: TrnPlugins,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        scaling: Scaling = Scaling(),  # noqa: B008  frozen
+        scaling: Scaling = Scaling.model_construct(),  # noqa: B008  frozen
         metrics: bool = False,
         job_ends: bool = False,
         devices: Literal["tell", "replace"] = "replace",
@@ -124,7 +124,7 @@ class TrnScaler(Checked):
         role = self._function(view, vpc_subnets, settings, node_groups)
         self._alarm(view, alarm_topic)
         entry = entry_of_function(cluster, self, cluster_name=view.reference, role=role, group=SCALER)
-        self._rule.node.add_dependency(entry, plugins.ready)
+        once(self._rule, "node").add_dependency(entry, plugins.ready)
 
     def _function(
         self,

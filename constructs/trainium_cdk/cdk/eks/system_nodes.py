@@ -59,7 +59,7 @@ class TrnSystemNodes(Checked):
         id: str,
         *,
         cluster: AnyCluster,
-        nodes: settings.SystemNodes = settings.SystemNodes(),  # noqa: B008  frozen
+        nodes: settings.SystemNodes = settings.SystemNodes.model_construct(),  # noqa: B008  frozen
         vpc_subnets: ec2.SubnetSelection | None = None,
         node_role: AnyRole | None = None,
         storage: AnyStorage | None = None,
@@ -98,17 +98,17 @@ class TrnSystemNodes(Checked):
             sizes=Sizes(nodes.nodes, nodes.min_nodes, nodes.max_nodes),
             template=template,
             cluster_name=view.reference,
-            node_role=self.role.role_arn,
+            node_role=once(self.role, "role_arn"),
             subnets=[once(subnet, "subnet_id") for subnet in chosen],
             ami_type=SYSTEM_AMI_TYPE,
             version=version or view.version,
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
         )
-        self._resource.node.add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
+        once(self._resource, "node").add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
 
     def wait_for(self, *others: IDependable) -> None:
         """Create the nodes after these, for example the add-ons that must be there when the first node joins."""
-        self._resource.node.add_dependency(*others)
+        once(self._resource, "node").add_dependency(*others)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

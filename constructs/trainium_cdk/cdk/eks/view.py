@@ -73,12 +73,16 @@ class ClusterView:
 
     @cached_property  # each reading is a message to the CDK's process
     def vpc(self) -> ec2.IVpc:
-        return self._given("vpc", lambda cluster: cluster.vpc)
+        vpc: ec2.IVpc = self._given("vpc", lambda cluster: once(cluster, "vpc"))
+        return vpc
 
     @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
         """The group that EKS creates for the cluster and all its nodes."""
-        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group)
+        group: ec2.ISecurityGroup = self._given(
+            "cluster_security_group_id", lambda cluster: once(cluster, "cluster_security_group")
+        )
+        return group
 
     def api_server(self, service_cidr: str) -> ApiServer:
         """Its API, for nodes with an image of the caller's own."""

@@ -17,7 +17,7 @@ from trainium_cdk.cdk.helpers.custom_resources import DEPLOYMENT_FUNCTION
 from trainium_cdk.cdk.helpers.encryption import USE, own_key
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import OnDestroy, removal_policy
-from trainium_cdk.cdk.helpers.stack_wide import place_of
+from trainium_cdk.cdk.helpers.stack_wide import once, place_of
 from trainium_cdk.cdk.helpers.types import AnyKey
 
 Setter = Callable[[CfnResource, str], None]
@@ -162,7 +162,7 @@ def _log_destinations(scope: IConstruct) -> list[object]:
 
 
 def _set(scope: IConstruct, setters: Mapping[str, Setter], key: AnyKey, *, without: Sequence[object] = ()) -> None:
-    arn = key.key_arn
+    arn = once(key, "key_arn")
     for kind, setter in setters.items():
         for resource in ConstructSelector.resources_of_type(kind).select(scope):
             assert isinstance(resource, CfnResource)  # noqa: S101  what the selector selects

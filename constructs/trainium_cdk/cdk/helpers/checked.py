@@ -173,7 +173,9 @@ def _fqns(value: object) -> set[str | None]:
 
 
 def _named(kinds: Sequence[Any]) -> str:
-    names = [_name(kind) for kind in kinds if _is_public(kind)]
+    names = [
+        name for kind in kinds for name in ([_name(kind)] if _is_public(kind) else getattr(kind, "WRITTEN_AS", ()))
+    ]
     return " or ".join(", ".join(some) for some in (names[:-1], names[-1:]) if some)
 
 

@@ -14,7 +14,7 @@ from constructs import Construct
 
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.functions import deployment_logs, function_role
-from trainium_cdk.cdk.helpers.stack_wide import share, stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, stack_wide
 
 DEPLOYMENT_FUNCTION = "TrnDeploymentFunction"
 """Id of the function in its stack."""
@@ -60,12 +60,11 @@ def permissions_of(scope: Construct, kind: str) -> Permissions:
     return stack_wide(scope, f"{kind}Permissions", Permissions, Permissions)
 
 
-class DeploymentFunction(Construct):
+class DeploymentFunction(StackPart):
     """The function, with the permission to write its log."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
-        share(scope, self, "stack")
         group = deployment_logs(self)
         self.role, _ = function_role(self, group)
         self.token = functions.Function(
@@ -85,7 +84,7 @@ class DeploymentFunction(Construct):
         ).function_arn
 
 
-class Permissions(Construct):
+class Permissions(StackPart):
     """A managed policy of the function's role, without statements at first.
 
     One for each type, as a role can have few. The function does not wait for it: what it names may be created after other custom
@@ -94,7 +93,6 @@ class Permissions(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
-        share(scope, self, "stack")
         function = deployment_function(self)
         self.token = function.token
         self.policy = iam.ManagedPolicy(self, "Policy", roles=[function.role])

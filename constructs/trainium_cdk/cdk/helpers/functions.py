@@ -17,7 +17,7 @@ from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.removal import removal_policy
-from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_wide
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, place_of, stack_wide
 
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
@@ -41,7 +41,7 @@ def l1(construct: IConstruct, kind: type[Resource]) -> Resource:
 
 def name_permission(rule: events.Rule) -> None:
     """Give the permission of a rule to call its function a logical id of ours: the CDK's has the function's whole path."""
-    [permission] = [each for each in rule.node.children if isinstance(each, functions.CfnPermission)]
+    [permission] = [each for each in once(rule, "node").children if isinstance(each, functions.CfnPermission)]
     name_by(permission, below_stack(rule), "Permission")
 
 
@@ -52,7 +52,7 @@ def log_group(scope: Construct) -> logs.LogGroup:
 
 def deployment_logs(scope: Construct) -> logs.LogGroup:
     """The one log group of all functions that serve a stack's custom resources. Each log stream has its function's name."""
-    of = stack_wide(scope, _LOGS, Construct, Construct)
+    of = stack_wide(scope, _LOGS, Construct, StackPart)
     group = once(of, "node").try_find_child("Logs")
     return group if isinstance(group, logs.LogGroup) else log_group(of)
 
@@ -71,7 +71,7 @@ def function_role(
 
     Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
     """
-    write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
+    write = allow(once(group, "log_group_arn"), "logs:CreateLogStream", "logs:PutLogEvents")
     policy = iam.ManagedPolicy(scope, "Policy", statements=[write, *statements])
     acknowledge_wildcards(policy, statements, scope)
     role = iam.Role(

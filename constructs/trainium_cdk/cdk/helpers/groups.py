@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk.cdk.helpers.paths import below_stack, name_by
-from trainium_cdk.cdk.helpers.stack_wide import once, share
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, share
 
 Egress = ec2.CfnSecurityGroup.EgressProperty
 NO_EGRESS = Egress(
@@ -24,7 +24,7 @@ def https_out(description: str) -> tuple[Egress]:
     return (Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description=description),)
 
 
-class ClosedGroup(Construct):
+class ClosedGroup(StackPart):
     """A security group whose rules for other groups are separate resources, so that two groups may refer to each other.
 
     The CDK's own group removes its placeholder rule as soon as it has such a rule, and then depends on CloudFormation to remove
@@ -64,7 +64,7 @@ class ClosedGroup(Construct):
 def allow_among(group: ec2.ISecurityGroup, port: ec2.Port, description: str) -> None:
     """Let members connect to each other: a rule in each direction."""
     with own_ids(group, group):
-        group.connections.allow_internally(port, description)
+        once(group, "connections").allow_internally(port, description)
 
 
 def allow_from(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
@@ -83,7 +83,7 @@ def allow_both(
 def _allow(
     methods: Sequence[str], own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str
 ) -> None:
-    ours, theirs = own.connections, other.connections
+    ours, theirs = (once(each, "connections") for each in (own, other))
     pairs = list(product(ours.security_groups, theirs.security_groups))
     for method in methods:
         for group, peer in pairs:

@@ -23,11 +23,21 @@ def share(owner: IConstruct, other: IConstruct, what: str) -> None:
 
 
 def once(construct: object, name: str) -> Any:
-    """An attribute of an object of the CDK that does not change. Each reading would be a request, and two of an interface's."""
+    """An attribute of an object of the CDK that does not change. Each reading would be a request."""
     kept = kept_with(construct, "read")
     if name not in kept:
-        kept[name] = getattr(construct, name)
+        # of the one interface that has it: the object of several would ask twice, first whether it has it
+        views = [each for each in vars(construct).get("_delegates", ()) if hasattr(type(each), name)]
+        kept[name] = getattr(next(iter(views), construct), name)
     return kept[name]
+
+
+class StackPart(Construct):
+    """A construct of ours that users do not make. Its stack is its scope's, which is asked for once."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        share(scope, self, "stack")
 
 
 def stack_of(construct: IConstruct) -> Stack:

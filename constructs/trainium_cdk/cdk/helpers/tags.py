@@ -10,11 +10,11 @@ from aws_cdk import IResolvable, IStableAnyProducer, ITaggable, Lazy, TagManager
 from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.described import tag_problems
-from trainium_cdk.cdk.helpers.stack_wide import once, share, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, stack_of
 
 
 @jsii.implements(ITaggable, IValidation)
-class InheritedTags(Construct):
+class InheritedTags(StackPart):
     """The tags that `Tags.of` gives to any construct around it, and those given to its stack; its path is `SCOPE/Tags`.
 
     Args:
@@ -34,7 +34,6 @@ class InheritedTags(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, "Tags")
-        share(scope, self, "stack")
         self._fixed = fixed or {}
         self._first = {**(default or {}), **_stacks(self)}
         self._manager = TagManager(TagType.MAP, kind, self._first)

@@ -89,7 +89,7 @@ def import_subnets(
         public_subnet_ids=[once(subnet, "ref") for subnet in public.values()],
         public_subnet_route_table_ids=[subnets.route_table_ids["public"] for _ in public],
     )
-    vpc.node.default_child = resource
+    once(vpc, "node").default_child = resource
     resources: list[tuple[IConstruct, ec2.CfnVPC | ec2.CfnSubnet]] = [(vpc, resource)]
     imports = once(vpc, "private_subnets"), once(vpc, "public_subnets")
     for created, imported in zip((private, public), imports, strict=True):

@@ -9,7 +9,7 @@ from aws_cdk import CfnResource, Fn, Stack, Tags, Token
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk.cdk.helpers.stack_wide import once
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.settings import ZoneSubnets
 
@@ -57,7 +57,7 @@ def default_zones(scope: Construct, count: int) -> list[Zone]:
     return [Zone(f"zone{i + 1}", name=Fn.select(i, names)) for i in range(count)]
 
 
-class Subnets(Construct):
+class Subnets(StackPart):
     """A public and a private subnet for each planned zone, an internet gateway, and NAT gateways in the first zones.
 
     Each private subnet has its own route table, so that more NAT gateways can be added without replacing a subnet.

@@ -69,7 +69,7 @@ class TrnNetwork(Checked):
         scope: Construct,
         id: str,
         *,
-        network: Network = Network(),  # noqa: B008  frozen
+        network: Network = Network.model_construct(),  # noqa: B008  frozen
         max_azs: int = 2,
         name: str = "trn",
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,

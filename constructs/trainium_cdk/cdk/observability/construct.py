@@ -17,16 +17,17 @@ from trainium_cdk.cdk.eks.groups import INodeGroup
 from trainium_cdk.cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.stack_wide import place_of
-from trainium_cdk.cdk.observability.dashboard import rows
-from trainium_cdk.cdk.observability.metrics import FIVE, Metrics
-from trainium_cdk.cdk.pcluster.cluster import TrnPcluster
-from trainium_cdk.cdk.pcs.cluster import TrnPcsCluster
+from trainium_cdk.cdk.observability.dashboard import Rows, rows
+from trainium_cdk.cdk.observability.metrics import Metric, Metrics
+from trainium_cdk.cdk.slurm import OwnSlurmCluster
 from trainium_cdk.cdk.storage import AnyStorage
 from trainium_cdk.cdk.storage.given import mounts
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.description.settings.inventory.base import MetricsSource
 from trainium_cdk.description.settings.observability import metrics_group
+
+_ALARMS_HEIGHT = 2
 
 
 class TrnObservability(Checked):
@@ -64,7 +65,7 @@ class TrnObservability(Checked):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
+        cluster: OwnSlurmCluster | AnyCluster,
         node_groups: Sequence[INodeGroup] = (),
         container_insights: bool = False,
         storage: AnyStorage | None = None,
@@ -76,7 +77,7 @@ class TrnObservability(Checked):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
-        if isinstance(cluster, TrnPcluster | TrnPcsCluster):
+        if isinstance(cluster, OwnSlurmCluster):
             seen = _slurm(cluster)
         elif node_groups:
             seen = _eks(cluster, node_groups, container_insights, catalog or Catalog.load(), place_of(self).region)
@@ -94,7 +95,8 @@ class TrnObservability(Checked):
                 self, "Metrics", log_group_name=name, retention=log_retention, removal_policy=removal_policy
             )
         file_systems = [(mount.kind, mount.id) for mount in mounts(self, storage)]
-        wait = longest_wait or Duration.hours(6)
+        six_hours = Duration.hours(6)
+        wait = longest_wait or six_hours
         if wait.to_days(integral=False) > 7:
             raise ValueError(
                 f"{self.node.path}: longest_wait = {wait.to_hours(integral=False):.0f} hours is longer than a week. Fix: give at most "
@@ -106,15 +108,19 @@ class TrnObservability(Checked):
                 watched[rule.name] = self._alarm(rule)
                 watched[rule.name].add_alarm_action(actions.SnsAction(alarm_topic))
         self.alarms = watched
-        widgets = rows(metrics, source=node_metrics, queues=queues, file_systems=file_systems)
+        shown = rows(metrics, source=node_metrics, queues=queues, file_systems=file_systems)
+        widgets: list[Sequence[cw.IWidget]] = [[Rows(shown, top=_ALARMS_HEIGHT if watched else 0)]]
         if watched:
-            widgets.insert(0, [cw.AlarmStatusWidget(title="Alarms", alarms=list(watched.values()), width=24, height=2)])
+            states = cw.AlarmStatusWidget(
+                title="Alarms", alarms=list(watched.values()), width=24, height=_ALARMS_HEIGHT
+            )
+            widgets.insert(0, [states])
         self.dashboard = cw.Dashboard(
             self,
             "Dashboard",
             # an account has one dashboard of a name, and not one in each region
             dashboard_name=f"Trainium-{cluster_name}-{place_of(self).region}",
-            default_interval=Duration.hours(6),
+            default_interval=six_hours,
             widgets=widgets,
         )
 
@@ -136,7 +142,7 @@ class TrnObservability(Checked):
             self,
             rule.name.title().replace("-", ""),
             alarm_description=rule.what,
-            metric=rule.metric,
+            metric=rule.metric.watched(),
             threshold=rule.above,
             comparison_operator=cw.ComparisonOperator.GREATER_THAN_THRESHOLD,
             evaluation_periods=rule.periods,
@@ -155,9 +161,9 @@ class _Seen(NamedTuple):
     static_nodes: int
 
 
-def _slurm(cluster: TrnPcluster | TrnPcsCluster) -> _Seen:
+def _slurm(cluster: OwnSlurmCluster) -> _Seen:
     environment = cluster.environment
-    found = inventory(environment, "slurm" if isinstance(cluster, TrnPcluster) else "pcs")
+    found = inventory(environment, cluster.engine)
     prices: dict[str, float | None] = {}
     for nodes in found.known_nodes:  # of a queue with several types, the most expensive one counts
         block = nodes.queue.capacity_type == "capacity-block"
@@ -182,7 +188,7 @@ class AlarmRule(NamedTuple):
 
     name: str
     what: str
-    metric: cw.Metric
+    metric: Metric
     above: float = 0
     periods: int = 1
 
@@ -191,13 +197,13 @@ def rules(metrics: Metrics, *, source: MetricsSource | None, static_nodes: int, 
     """Every rule for a cluster; the last two where its nodes themselves send metrics."""
     of = metrics.cluster
     failed = f"{of}: nodes have failed; `trn nodes` names them with their reasons"
-    yield AlarmRule("failed-nodes", failed, metrics.sent("NodesFailed", period=FIVE), periods=3)
+    yield AlarmRule("failed-nodes", failed, metrics.sent("NodesFailed"), periods=3)
     waits = f"{of}: a job has waited for nodes for too long; `trn status` says why"
-    yield AlarmRule("waiting-job", waits, metrics.sent("LongestWait", period=FIVE), wait.to_seconds(integral=False))
+    yield AlarmRule("waiting-job", waits, metrics.sent("LongestWait"), wait.to_seconds(integral=False))
     idle = f"{of}: nodes cost money without work for an hour; `trn nodes` lists them"
-    yield AlarmRule("idle-nodes", idle, metrics.sent("NodesIdle", "Minimum", period=FIVE), static_nodes, periods=12)
+    yield AlarmRule("idle-nodes", idle, metrics.sent("NodesIdle", "Minimum"), static_nodes, periods=12)
     if source == "nodes":
         disk = f"{of}: a disk or file system of a node is over nine tenths full; the metric DiskUsed by node says which"
-        yield AlarmRule("full-disk", disk, metrics.sent("DiskUsed", period=FIVE), above=90)
+        yield AlarmRule("full-disk", disk, metrics.sent("DiskUsed"), above=90)
         memory = f"{of}: a Neuron device has had memory errors that it could not correct; results may be wrong"
-        yield AlarmRule("memory-errors", memory, metrics.sent("UncorrectedMemoryErrors", period=FIVE))
+        yield AlarmRule("memory-errors", memory, metrics.sent("UncorrectedMemoryErrors"))

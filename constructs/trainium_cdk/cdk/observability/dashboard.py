@@ -1,17 +1,45 @@
-"""The widgets of the dashboard, row by row: pure functions of what a cluster consists of."""
+"""The widgets of the dashboard, row by row, as CloudWatch reads them: pure functions of what a cluster consists of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from aws_cdk import Aws
 from aws_cdk import aws_cloudwatch as cw
 
-from trainium_cdk.cdk.observability.metrics import MINUTE, Metrics, metric
+from trainium_cdk.cdk.observability.metrics import MINUTE, Metric, Metrics
 from trainium_cdk.description.settings.inventory.base import MetricsSource
 
 _LIVE = (
     "Jobs and nodes are counted each minute. A gap: nothing was counted, see the function or the service that counts."
 )
+
+
+Widget = dict[str, Any]
+"""As in a dashboard's body (CloudWatch user guide, "Dashboard body structure and syntax")."""
+
+
+class Rows(cw.ConcreteWidget):
+    """Widgets in rows, as one widget of the CDK: one for each would be a request for each, and for each metric.
+
+    Args:
+        top: the height of what is above.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[Widget]], *, top: int = 0) -> None:
+        self._widgets: list[Widget] = []
+        bottom = top
+        for row in rows:
+            x = 0
+            for each in row:
+                self._widgets.append({**each, "x": x, "y": bottom})
+                x += each["width"]
+            bottom += max(each["height"] for each in row)
+        super().__init__(24, bottom - top)
+
+    def to_json(self) -> list[Any]:
+        return self._widgets
 
 
 def rows(
@@ -20,7 +48,7 @@ def rows(
     source: MetricsSource | None,
     queues: Mapping[str, float | None],
     file_systems: Sequence[tuple[str, str]],
-) -> list[Sequence[cw.IWidget]]:
+) -> list[Sequence[Widget]]:
     """Nodes and jobs, then devices, then file systems.
 
     Args:
@@ -31,15 +59,16 @@ def rows(
     return [_nodes(metrics, queues), *_devices(metrics, source), *_storage(file_systems)]
 
 
-def _nodes(metrics: Metrics, queues: Mapping[str, float | None]) -> list[cw.IWidget]:
+def _nodes(metrics: Metrics, queues: Mapping[str, float | None]) -> list[Widget]:
     states = [metrics.sent(f"Nodes{state}", label=state.lower()) for state in ("Busy", "Starting", "Idle", "Failed")]
     known = {name: price for name, price in queues.items() if price}
     idle = {f"q{i}": metrics.sent("NodesIdle", label=name, Queue=name) for i, name in enumerate(known)}
     terms = [f"{metric}*{price}" for metric, price in zip(idle, known.values(), strict=True)]
-    paid: cw.IWidget = _text("No queue of this cluster is paid by the hour at a known price.")
+    paid = _text("No queue of this cluster is paid by the hour at a known price.")
     if terms:
-        money = cw.MathExpression(expression=" + ".join(terms), using_metrics=idle, label="USD an hour", period=MINUTE)
-        paid = _graph("Money of idle nodes", [money], unit="USD an hour, at most")
+        money = [{"label": "USD an hour", "expression": " + ".join(terms), "period": MINUTE}]
+        lines = [money, *(each.line(id=id, visible=False) for id, each in idle.items())]
+        paid = _graph("Money of idle nodes", [], lines, unit="USD an hour, at most")
     lacking = [name for name in queues if name not in known]
     jobs = [metrics.sent("JobsRunning", label="running"), metrics.sent("JobsWaiting", label="waiting for nodes")]
     wait = metrics.sent("LongestWait", label="longest wait")
@@ -52,7 +81,7 @@ def _nodes(metrics: Metrics, queues: Mapping[str, float | None]) -> list[cw.IWid
     ]
 
 
-def _devices(metrics: Metrics, source: MetricsSource | None) -> Iterator[Sequence[cw.IWidget]]:
+def _devices(metrics: Metrics, source: MetricsSource | None) -> Iterator[Sequence[Widget]]:
     if source == "nodes":
         sent = metrics.sent
         memory = [sent("NeuronMemoryUsed", label="Neuron"), sent("HostMemoryUsed", label="host")]
@@ -86,27 +115,30 @@ def _devices(metrics: Metrics, source: MetricsSource | None) -> Iterator[Sequenc
 
 def _graph(
     title: str,
-    left: Sequence[cw.IMetric],
+    left: Sequence[Metric],
+    lines: Sequence[Sequence[Any]] = (),
     *,
-    right: Sequence[cw.IMetric] = (),
+    right: Sequence[Metric] = (),
     unit: str = "",
     right_unit: str = "",
     stacked: bool = False,
-) -> cw.GraphWidget:
-    return cw.GraphWidget(
-        title=title,
-        left=list(left),
-        right=list(right),
-        left_y_axis=cw.YAxisProps(min=0, label=unit or None, show_units=False),
-        right_y_axis=cw.YAxisProps(min=0, label=right_unit or None, show_units=False),
-        stacked=stacked,
-        width=6,
-        height=6,
-    )
+) -> Widget:
+    """`lines` are of the left axis too."""
+    shown = [*lines, *(each.line() for each in left), *(each.line(right=True) for each in right)]
+    axes = {
+        side: {**({"label": label} if label else {}), "min": 0, "showUnits": False}
+        for side, label in (("left", unit), ("right", right_unit))
+    }
+    drawn = {"view": "timeSeries", "title": title, "region": Aws.REGION, "stacked": stacked}
+    return _widget("metric", {**drawn, "metrics": shown, "yAxis": axes})
 
 
-def _text(markdown: str, width: int = 6) -> cw.TextWidget:
-    return cw.TextWidget(markdown=markdown, width=width, height=6 if width == 6 else 2)
+def _text(markdown: str, width: int = 6) -> Widget:
+    return _widget("text", {"markdown": markdown}, width=width, height=6 if width == 6 else 2)
+
+
+def _widget(kind: str, properties: Widget, *, width: int = 6, height: int = 6) -> Widget:
+    return {"type": kind, "width": width, "height": height, "x": 0, "y": 0, "properties": properties}
 
 
 _TRAFFIC = {
@@ -116,14 +148,15 @@ _TRAFFIC = {
 """Namespace and traffic (bytes a period) of each kind of file system."""
 
 
-def _storage(file_systems: Sequence[tuple[str, str]]) -> Iterator[Sequence[cw.IWidget]]:
+def _storage(file_systems: Sequence[tuple[str, str]]) -> Iterator[Sequence[Widget]]:
     for kind, id in file_systems:
         namespace, names = _TRAFFIC[kind]
-        traffic = [metric(namespace, name, "Sum", FileSystemId=id) for name in names]
+        of = {"FileSystemId": id}
+        traffic = [Metric(namespace, name, "Sum", of) for name in names]
         if kind == "fsx":
-            free = metric(namespace, "FreeDataStorageCapacity", "Sum", FileSystemId=id)
+            free = Metric(namespace, "FreeDataStorageCapacity", "Sum", of)
             title, limit = "FSx for Lustre", _graph("FSx for Lustre: free", [free], unit="bytes")
         else:
-            used = metric(namespace, "PercentIOLimit", "Maximum", FileSystemId=id)
+            used = Metric(namespace, "PercentIOLimit", "Maximum", of)
             title, limit = "EFS", _graph("EFS: of its limit", [used], unit="percent")
         yield [_graph(f"{title}: traffic", traffic, unit="bytes a minute"), limit]

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cw
 
 NAMESPACE = "Trainium"
 INSIGHTS = "ContainerInsights"
-MINUTE, FIVE = Duration.minutes(1), Duration.minutes(5)
+MINUTE = 60
 
 
-def metric(
-    namespace: str, name: str, statistic: str, *, label: str = "", period: Duration = MINUTE, **dimensions: str
-) -> cw.Metric:
-    """A metric of a namespace with its dimensions."""
-    return cw.Metric(
-        namespace=namespace,
-        metric_name=name,
-        statistic=statistic,
-        period=period,
-        label=label or None,
-        dimensions_map=dimensions,
-    )
+@dataclass(frozen=True)
+class Metric:
+    """A metric of CloudWatch, with its name on a graph, if it has another one there."""
+
+    namespace: str
+    name: str
+    statistic: str
+    dimensions: Mapping[str, str]
+    label: str = ""
+
+    def line(self, *, right: bool = False, **options: object) -> list[Any]:
+        """A line of a graph, with a point each minute (CloudWatch user guide, "Dashboard body structure and syntax").
+
+        Args:
+            right: on the right axis. Default: on the left one.
+            options: others of the line.
+        """
+        pairs = [each for pair in self.dimensions.items() for each in pair]
+        label = {"label": self.label} if self.label else {}
+        statistic = {"stat": self.statistic} if self.statistic != "Average" else {}
+        axis = {"yAxis": "right"} if right else {}
+        return [self.namespace, self.name, *pairs, {**label, **options, "period": MINUTE, **statistic, **axis}]
+
+    def watched(self) -> cw.Metric:
+        """The metric for an alarm, in periods of five minutes."""
+        return cw.Metric(
+            namespace=self.namespace,
+            metric_name=self.name,
+            statistic=self.statistic,
+            period=_five_minutes(),
+            dimensions_map=self.dimensions,
+        )
+
+
+@cache
+def _five_minutes() -> Duration:
+    return Duration.minutes(5)
 
 
 @dataclass(frozen=True)
@@ -37,17 +64,15 @@ class Metrics:
 
     cluster: str
 
-    def sent(
-        self, name: str, statistic: str = "Maximum", *, label: str = "", period: Duration = MINUTE, **more: str
-    ) -> cw.Metric:
+    def sent(self, name: str, statistic: str = "Maximum", *, label: str = "", **more: str) -> Metric:
         """Return a metric that nodes, or the function that starts nodes, send. `more` are further dimensions."""
-        return metric(NAMESPACE, name, statistic, label=label, period=period, Cluster=self.cluster, **more)
+        return Metric(NAMESPACE, name, statistic, {"Cluster": self.cluster, **more}, label)
 
-    def spread(self, name: str) -> Iterator[cw.Metric]:
+    def spread(self, name: str) -> Iterator[Metric]:
         """One metric of many devices: their mean and both ends."""
         for statistic, label in (("Average", "mean"), ("Minimum", "slowest device"), ("Maximum", "busiest device")):
             yield self.sent(name, statistic, label=label)
 
-    def insight(self, name: str, statistic: str) -> cw.Metric:
+    def insight(self, name: str, statistic: str) -> Metric:
         """Return a metric that Container Insights sends."""
-        return metric(INSIGHTS, name, statistic, ClusterName=self.cluster)
+        return Metric(INSIGHTS, name, statistic, {"ClusterName": self.cluster})

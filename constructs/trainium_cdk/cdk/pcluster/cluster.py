@@ -17,10 +17,8 @@ from constructs import Construct, IDependable
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.cdk.helpers.acknowledged import acknowledge_wildcards
-from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.described import describe_slurm
 from trainium_cdk.cdk.helpers.encryption import volume_statements
-from trainium_cdk.cdk.helpers.job_role import job_role
 from trainium_cdk.cdk.helpers.launch_templates import groups_among
 from trainium_cdk.cdk.helpers.permissions import (
     grant_addresses,
@@ -30,19 +28,21 @@ from trainium_cdk.cdk.helpers.permissions import (
     session_manager_statements,
 )
 from trainium_cdk.cdk.helpers.retention import days_of
-from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, place_of, stack_of
 from trainium_cdk.cdk.helpers.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.helpers.tags import InheritedTags
 from trainium_cdk.cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.cdk.pcluster.rules import RULES, TagsFit, default_name, stacks_name_is_free
 from trainium_cdk.cdk.pcluster.ssh import key_pair, ssh_access
+from trainium_cdk.cdk.slurm import OwnSlurmCluster, job_role
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.cdk.storage.connections import ServerConnections, Servers, ports_of
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks.pcluster import unknown_system
 from trainium_cdk.description.cluster_configuration import ClusterIds, render
+from trainium_cdk.description.outputs import Exports, slurm_outputs
 from trainium_cdk.description.settings import Environment, HeadNode, Pcluster, Queue
 
 POLICY_PATH = "/parallelcluster/"
@@ -60,7 +60,7 @@ class ClusterSubnets:
 
 
 @jsii.implements(iam.IGrantable)
-class TrnPcluster(Checked):
+class TrnPcluster(OwnSlurmCluster):
     """A Slurm cluster on AWS ParallelCluster, in any VPC. Each queue is in one subnet, as EFA does not cross subnets.
 
     EFA needs no other security group: ParallelCluster's own allows all traffic between the nodes.
@@ -98,6 +98,7 @@ class TrnPcluster(Checked):
         ValueError: the VPC has no subnet of a required kind.
     """
 
+    engine = "slurm"
     head_node_id: str
     """EC2 instance id of the head node."""
     head_node_private_ip: str
@@ -125,7 +126,7 @@ class TrnPcluster(Checked):
         queues: Sequence[Queue] | None = None,
         head_node: HeadNode | None = None,
         cluster_name: str | None = None,
-        cluster: Pcluster = Pcluster(),  # noqa: B008  frozen
+        cluster: Pcluster = Pcluster.model_construct(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -204,7 +205,7 @@ class TrnPcluster(Checked):
         clients = p.accounting.client_security_group if p.accounting else None
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
-        self._own = Construct(self, environment.cluster_name)
+        self._own = StackPart(self, environment.cluster_name)
         for_volumes = volume_statements(self, list(dict.fromkeys(p.volume_keys)))
         self.provider = self._provider(p, for_volumes)
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
@@ -233,7 +234,7 @@ class TrnPcluster(Checked):
             policies=(self.node_policy.managed_policy_arn,),
             head_policies=(self.head_policy.managed_policy_arn,),
             login_policies=(login.managed_policy_arn,) if login else (),
-            security_groups=(storage.client_security_group.security_group_id,),
+            security_groups=(once(storage.client_security_group, "security_group_id"),),
             head_security_groups=(clients,) if clients else (),
             efs_id=file_systems.get("efs"),
             fsx_id=file_systems.get("fsx"),
@@ -283,6 +284,9 @@ class TrnPcluster(Checked):
         """
         grants = grant_cluster_files(bucket, place_of(self).partition, self.head_policy, self.job_role)
         return reduce(iam.Grant.combine, grants)
+
+    def exports(self, bucket: str, registry_uri: str) -> Exports:
+        return slurm_outputs(self.environment, head_node_id=self.head_node_id, bucket=bucket, registry_uri=registry_uri)
 
     def grant_addresses(self, *addresses: str) -> None:
         """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""

@@ -12,7 +12,7 @@ from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissions_of
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import place_of, share, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, place_of, stack_of
 from trainium_cdk.cdk.helpers.types import AnyRole
 from trainium_cdk.description.catalog import Catalog
 
@@ -70,7 +70,7 @@ class TrnPclusterProvider(Checked):
         self.service_token = provider.get_att("Outputs.ServiceToken").to_string()
 
 
-class TrnClusterName(Construct):
+class TrnClusterName(StackPart):
     """Fails the deployment if the cluster's name is taken. Let the cluster depend on it: ParallelCluster's provider deletes
     by name when a creation is rolled back, whichever stack created the cluster.
 
@@ -84,7 +84,6 @@ class TrnClusterName(Construct):
         self, scope: Construct, id: str, *, cluster_name: str, removal_policy: RemovalPolicy = RemovalPolicy.DESTROY
     ) -> None:
         super().__init__(scope, id)
-        share(scope, self, "stack")
         self.resource = custom_resource(
             self,
             "Resource",

@@ -16,19 +16,19 @@ from constructs import Construct, IDependable
 
 from trainium_cdk.cdk.bootstrap import TrnBootstrap, scripts_of
 from trainium_cdk.cdk.efa import TrnEfaSecurityGroup
-from trainium_cdk.cdk.helpers.checked import Checked
 from trainium_cdk.cdk.helpers.described import describe_slurm
-from trainium_cdk.cdk.helpers.job_role import add_policies, job_role
 from trainium_cdk.cdk.helpers.permissions import allow, grant_addresses, grant_cluster_files, session_manager_policy
 from trainium_cdk.cdk.helpers.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk.cdk.helpers.subnets import routes_of, selected
 from trainium_cdk.cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
+from trainium_cdk.cdk.slurm import OwnSlurmCluster, add_policies, job_role
 from trainium_cdk.cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.cdk.storage.given import wrapped
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.checks import capacity, security
 from trainium_cdk.description.checks import pcs as pcs_rules
 from trainium_cdk.description.checks.storage import hidden_homes
+from trainium_cdk.description.outputs import Exports, pcs_outputs
 from trainium_cdk.description.settings import Environment, Pcs, PcsLoginNode, PcsQueue
 
 _RULES = (
@@ -50,7 +50,7 @@ class PcsSubnets:
 
 
 @jsii.implements(iam.IGrantable, ec2.IConnectable)
-class TrnPcsCluster(Checked):
+class TrnPcsCluster(OwnSlurmCluster):
     """A Slurm cluster on AWS PCS, in any VPC: AWS runs the controller. Each queue is in one subnet, as EFA does not cross subnets.
 
     Example:
@@ -77,6 +77,7 @@ class TrnPcsCluster(Checked):
         ValueError: the VPC has no subnet of a required kind.
     """
 
+    engine = "pcs"
     cluster_id: str
     """The cluster's id in PCS, which is also its identity for jobs."""
     login_group_id: str
@@ -101,7 +102,7 @@ class TrnPcsCluster(Checked):
         queues: Sequence[PcsQueue] | None = None,
         login_node: PcsLoginNode | None = None,
         cluster_name: str | None = None,
-        cluster: Pcs = Pcs(),  # noqa: B008  frozen
+        cluster: Pcs = Pcs.model_construct(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -252,6 +253,15 @@ class TrnPcsCluster(Checked):
         returns."""
         grants = grant_cluster_files(bucket, self.resource.stack.partition, self.login_role, self.job_role)
         return reduce(iam.Grant.combine, grants)
+
+    def exports(self, bucket: str, registry_uri: str) -> Exports:
+        return pcs_outputs(
+            self.environment,
+            cluster_id=self.cluster_id,
+            login_group_id=self.login_group_id,
+            bucket=bucket,
+            registry_uri=registry_uri,
+        )
 
     def grant_addresses(self, *addresses: str) -> None:
         """Let jobs read and write below addresses in S3 (`s3://BUCKET/PREFIX`). Raises ValueError for any other text."""

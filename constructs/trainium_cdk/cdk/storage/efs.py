@@ -11,7 +11,7 @@ from constructs import Construct, DependencyGroup
 
 from trainium_cdk.cdk.helpers.paths import below_stack, digest
 from trainium_cdk.cdk.helpers.rules import unresolved
-from trainium_cdk.cdk.helpers.stack_wide import once, place_of, stack_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, once, place_of, stack_of
 from trainium_cdk.cdk.storage.options import FileSystemMount, Placement
 from trainium_cdk.description.settings import Efs, ExistingEfs
 
@@ -22,7 +22,7 @@ BY_ACCESS_POINT = {"Null": {"elasticfilesystem:AccessPointArn": "false"}}
 """Condition of a permission to mount: not the root of the file system. An access point that enforces a user needs no access as root."""
 
 
-class EfsFileSystem(Construct):
+class EfsFileSystem(StackPart):
     """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`).
     The policy names no access point: they are made after it, and a Slurm cluster that shares the file system mounts its root."""
 

@@ -6,7 +6,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk.cdk.helpers.stack_wide import place_of
+from trainium_cdk.cdk.helpers.stack_wide import StackPart, place_of
 from trainium_cdk.cdk.storage.options import FileSystemMount, Placement
 from trainium_cdk.description.settings import DataRepository, ExistingFsx, Fsx
 
@@ -16,7 +16,7 @@ _EXPORTED = ["NEW", "CHANGED"]
 """Not DELETED: a file that is deleted, perhaps to make room, would delete its object."""
 
 
-class LustreFileSystem(Construct):
+class LustreFileSystem(StackPart):
     """Lustre 2.15 on SSD, in one subnet: the fleet's."""
 
     def __init__(self, scope: Construct, id: str, settings: Fsx, placement: Placement) -> None:

@@ -67,7 +67,7 @@ class TrnStorage(Checked):
         *,
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        efs: Efs | aws_efs.IFileSystem | None = Efs(),  # noqa: B008  frozen
+        efs: Efs | aws_efs.IFileSystem | None = Efs.model_construct(),  # noqa: B008  frozen
         efs_mount_dir: str | None = None,
         lustre: Fsx | aws_fsx.IFileSystem | None = None,
         lustre_mount_dir: str | None = None,
@@ -218,7 +218,7 @@ class TrnStorage(Checked):
         created = ClosedGroup(self, f"{id}Group", vpc_id=once(self._vpc, "vpc_id"), description=description)
         if retain:
             created.resource.apply_removal_policy(RemovalPolicy.RETAIN)
-        self._servers.append(Servers(created.group.connections, ports, what))
+        self._servers.append(Servers(once(created.group, "connections"), ports, what))
         self._ready.add(created)
         return created.group
 

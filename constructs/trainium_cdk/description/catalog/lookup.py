@@ -230,7 +230,7 @@ class Catalog(Fact):
         Raises:
             pydantic.ValidationError: an override does not fit the shape of its entry.
         """
-        return _with(overrides.model_dump_json() if overrides else "{}")
+        return _with(overrides.model_dump_json(exclude_defaults=True) if overrides else "{}")
 
     def instance(self, name: str) -> InstanceType:
         return _find(self.instances, name, "instance type", "catalog.instances")

@@ -10,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from . import observe
+from .labels import CLUSTER, RESERVED_FOR
 from .model import Group, GroupChange
 from .observe import DescribedGroup
 
@@ -74,13 +75,13 @@ class NodeGroups:
     def reserved(self) -> dict[str, list[Object]]:
         """The active reservations that were made here, by the group's name."""
         filters = [
-            {"Name": f"tag:{observe.CLUSTER}", "Values": [self._cluster]},
+            {"Name": f"tag:{CLUSTER}", "Values": [self._cluster]},
             {"Name": "state", "Values": ["active", "pending"]},
         ]
         found: dict[str, list[Object]] = {}
         for page in self._ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters):
             for one in page["CapacityReservations"]:
-                group = next((t["Value"] for t in one["Tags"] if t["Key"] == observe.RESERVED_FOR), "")
+                group = next((t["Value"] for t in one["Tags"] if t["Key"] == RESERVED_FOR), "")
                 found.setdefault(group, []).append(one)
         return found
 
@@ -133,7 +134,7 @@ class NodeGroups:
 
     def _reserve(self, group: Group, details: DescribedGroup, count: int, token: str, ends: float) -> str:
         """All instances or none: an Auto Scaling group would start, and charge, 11 of 16. Returns why not."""
-        tags = {observe.CLUSTER: self._cluster, observe.RESERVED_FOR: group.name}
+        tags = {CLUSTER: self._cluster, RESERVED_FOR: group.name}
         inside, placement = {}, details.template.get("Placement", {})
         if by := next((key for key in ("GroupName", "GroupId") if placement.get(key)), None):
             [described] = self._ec2.describe_placement_groups(**{f"{by}s": [placement[by]]})["PlacementGroups"]

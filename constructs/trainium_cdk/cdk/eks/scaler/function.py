@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, aside, ended, metrics, observe
+from . import after, aside, lines, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
@@ -33,7 +33,6 @@ T = TypeVar("T")
 _REQUESTS, _CLAIMS = "/apis/autoscaling.x-k8s.io/v1", "/apis/resource.k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
-_WORKLOADS = f"{aside.KUEUE}/workloads"
 _FOR_GOOD = ("NoDevices", "NoNodeGroup", "TooLarge")
 """Answers that stay while nothing is changed: Kueue would ask again for ever, and stop others for it."""
 _ON_NODES = "fieldSelector=spec.nodeName%21%3D"
@@ -120,7 +119,7 @@ class Supplier:
             settings.resources,
             labels,
             nodes=api.list("/api/v1/nodes"),
-            pods=ended.noting(api.list("/api/v1/pods", _ON_NODES), unready),
+            pods=lines.noting(api.list("/api/v1/pods", _ON_NODES), unready),
             templates=api.list("/api/v1/podtemplates", _KUEUES),
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
@@ -143,7 +142,7 @@ class Supplier:
         unknown |= {name: group.closed for name, group in groups.items() if name not in usable}
         plan = decide(usable.values(), cluster.requests, now, settings.limits)
         if settings.metrics:
-            print(*metrics.lines(settings.cluster, groups.values(), cluster.requests, now), sep="\n")
+            print(*lines.metrics(settings.cluster, groups.values(), cluster.requests, now), sep="\n")
         for name, change in plan.changes.items():
             ends = now + settings.limits.capacity
             what = f"node group {name}"
@@ -251,7 +250,7 @@ class Supplier:
     def _tell_ends(self, now: float, unready: Mapping[str, float]) -> None:
         last = (self._kubernetes.get(self._lease) or {}).get("spec", {}).get("renewTime")
         since = observe.seconds(last) if last else now
-        for line in ended.lines(self._kubernetes, self._settings.cluster, since, now, unready):
+        for line in lines.ended(self._kubernetes, self._settings.cluster, since, now, unready):
             print(line)
 
     @property

@@ -1,4 +1,5 @@
-"""Labels, annotations and conditions of the Kubernetes objects of jobs, which the node scaler's function and `trn` both read or write. Pure."""
+"""Labels, annotations and conditions of the Kubernetes objects of jobs, which the node scaler's function and `trn` both read or write; tags of
+capacity reservations. Pure."""
 
 from __future__ import annotations
 
@@ -35,6 +36,9 @@ BROKEN = "trainium-cdk/broken"
 no memory."""
 LEASE = "trn-scaler"
 """Lease in the jobs' namespace that the node scaler's function renews in each run."""
+CLUSTER = "trainium-cdk:cluster"
+"""Tag of a capacity reservation: the cluster for which it was made; `RESERVED_FOR` is the node group."""
+RESERVED_FOR = "trainium-cdk:node-group"
 CANCELLED = "Cancelled"
 """Reason of a JobSet's condition `Failed` that `trn cancel` sets."""
 NEVER = "DependencyNeverSatisfied"

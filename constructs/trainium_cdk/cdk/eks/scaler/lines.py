@@ -1,5 +1,5 @@
-"""Jobs of `trn` that have ended, or that run without progress: a line of the function's log for each, which `TrnJobNotices` sends on. Pure, but for
-the list of JobSets.
+"""Lines of the function's log that AWS reads: metrics of a cluster for CloudWatch, in its embedded metric format; and jobs of `trn` that have ended,
+or that run without progress, which `TrnJobNotices` sends on. Pure, but for the list of JobSets.
 
 What a running job finds wrong with itself, its runner tells by the readiness probe of its first pod. A job's pods have no key of this API, and a pod
 that is not ready has no text: the job's own log says what it is.
@@ -15,6 +15,7 @@ from typing import Any
 from . import after, observe
 from .labels import ARRAY_LABEL, CANCELLED, DESCRIPTION, MANAGED_BY, QUEUE, RUN_LABEL, condition
 from .labels import unready as unready_since
+from .model import Group, GroupNode, NodeRequest
 
 Object = dict[str, Any]
 
@@ -22,6 +23,32 @@ _OURS = f"labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGED_BY}"
 _SURE = 120
 """Seconds for which a pod must not have been ready: two probes. A kubelet that starts again reports all pods as not ready until it has probed them."""
 _WRONG = "it hangs, its loss is not a number, or most of its budget is used"
+NAMESPACE = "Trainium"
+STATES = ("Busy", "Idle", "Starting", "Failed")
+
+
+def metrics(cluster: str, groups: Iterable[Group], requests: Iterable[NodeRequest], now: float) -> Iterator[str]:
+    """One line for the cluster, and one for each node group. A request that has its nodes is a job that runs."""
+    groups, requests = tuple(groups), tuple(requests)
+    waits = [int(now - r.created) for r in requests if not r.provisioned]
+    jobs = {"JobsRunning": len(requests) - len(waits), "JobsWaiting": len(waits), "LongestWait": max(waits, default=0)}
+    counts = {g.name: {f"Nodes{s}": sum(_node_state(n) == s for n in g.nodes) for s in STATES} for g in groups}
+    total = {f"Nodes{s}": sum(of[f"Nodes{s}"] for of in counts.values()) for s in STATES}
+    yield _embedded({**jobs, **total}, now, Cluster=cluster)
+    for name, of in counts.items():
+        yield _embedded(of, now, Cluster=cluster, Queue=name)
+
+
+def _node_state(node: GroupNode) -> str:
+    if node.state == "usable":
+        return "Busy" if node.busy else "Idle"
+    return "Starting" if node.state == "starting" else "Failed"
+
+
+def _embedded(values: dict[str, int], now: float, **dimensions: str) -> str:
+    listed = [{"Name": name, "Unit": "Seconds" if name == "LongestWait" else "Count"} for name in values]
+    one = {"Namespace": NAMESPACE, "Dimensions": [list(dimensions)], "Metrics": listed}
+    return json.dumps({"_aws": {"Timestamp": int(now * 1000), "CloudWatchMetrics": [one]}, **dimensions, **values})
 
 
 def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object]:
@@ -33,7 +60,7 @@ def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object
         yield one
 
 
-def lines(
+def ended(
     kubernetes: Any, cluster: str, since: float, now: float, unready: Mapping[str, float] | None = None
 ) -> Iterator[str]:
     """A line for each job that has ended between two runs, and for each that made no progress since then. Members of an array count together.
@@ -68,7 +95,7 @@ def lines(
             yield json.dumps({**line, "Namespace": namespace, "Reason": _WRONG, "Cluster": cluster})
     for (namespace, id), members in jobs.items():
         ends = [how for how, *_ in members if how]
-        at = max(ended for _, _, ended, _ in members)
+        at = max(end for _, _, end, _ in members)
         if len(ends) < len(members) or not first <= at <= last:
             continue
         states = [_state(how) for how in ends]
