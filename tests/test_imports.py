@@ -36,7 +36,7 @@ FLOORS = [
     ["description.outputs"],  # the contract between stacks and jobs
     ["description.settings"],  # the environment, and the inventory of each cluster
     ["description.catalog"],  # what Trainium is
-    ["description.engines", "description.remembered"],  # their names; the environment that `trn use` remembers
+    ["description.engines"],  # their names; the environment that `trn use` remembers
     ["description.requirements"],  # what pip installs, but for what the runner never replaces
     [
         "runner",

@@ -19,8 +19,7 @@ from trainium_cdk.client.cli.output import log
 from trainium_cdk.client.cli.use import kept
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description import engines
-from trainium_cdk.description.engines import EKS
-from trainium_cdk.description.remembered import in_use
+from trainium_cdk.description.engines import EKS, in_use
 from trainium_cdk.errors import OutputsError, SettingsFileError, TrnError
 
 if TYPE_CHECKING:
