@@ -20,7 +20,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.kubernetes.conftest import script
 from trainium_cdk.client.cli.app import app
 from trainium_cdk.client.cli.filters import Stream
-from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, names
+from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, parts
 from trainium_cdk.client.jobs.pyz import pyz
 from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.client.jobs.status import JobStatus, Stage
@@ -139,9 +139,9 @@ def with_ended_job() -> tuple[KubernetesBackend, str]:
     completed = {"type": "Completed", "status": "True", "lastTransitionTime": "2026-11-27T00:10:00Z"}
     jobset["status"] = {"terminalState": "Completed", "conditions": [completed]}
     job = jobset["spec"]["replicatedJobs"][0]["template"]
-    batch = _owned("Job", names.train_job(id), jobset, job)
-    pod = _owned("Pod", f"{names.train_job(id)}-0-abcde", batch, job["spec"]["template"])
-    pod["metadata"]["labels"] |= {names.INDEX_LABEL: "0"}
+    batch = _owned("Job", parts.train_job(id), jobset, job)
+    pod = _owned("Pod", f"{parts.train_job(id)}-0-abcde", batch, job["spec"]["template"])
+    pod["metadata"]["labels"] |= {parts.INDEX_LABEL: "0"}
     ended = {"exitCode": 0, "startedAt": "2026-11-27T00:00:00Z", "finishedAt": "2026-11-27T00:10:00Z"}
     pod["status"] = {
         "phase": "Succeeded",
@@ -245,7 +245,7 @@ def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend, str]], most
 
 
 @pytest.mark.parametrize(
-    ("environment", "most"), [("login-and-accounting", 33), ("eks/all-settings", 34), ("pcs/all-settings", 33)]
+    ("environment", "most"), [("login-and-accounting", 25), ("eks/all-settings", 25), ("pcs/all-settings", 25)]
 )
 def test_a_dry_run_passes_few_files(
     environment: str, most: int, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,8 @@ import pytest
 from tests.jobs.kubernetes.conftest import Running
 from tests.jobs.kubernetes.test_objects import ALL, SECRET, described
 from tests.support import until
-from trainium_cdk.client.jobs.kubernetes import Api, kubernetes_api, names, submit
+from trainium_cdk.client.jobs.kubernetes import Api, kubernetes_api, submit
+from trainium_cdk.client.jobs.kubernetes import parts as names
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter, kind_of
 from trainium_cdk.client.jobs.plan import plan

@@ -1,20 +1,16 @@
-"""Connecting to a deployed stack, to run jobs on it; what a job is on a cluster, without a connection; and the deployed clusters of an account."""
+"""Connecting to a deployed stack, to run jobs on it; and the deployed clusters of an account."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainium_cdk.client.jobs.backend import Backend
 from trainium_cdk.description import engines, outputs
 from trainium_cdk.description.outputs.read import Deployed, deployed
 from trainium_cdk.errors import OutputsError, TrnError
-
-if TYPE_CHECKING:
-    from trainium_cdk.client.jobs.models import AnyJob, Plan
 
 DEFAULT_STACK = engines.DEFAULT
 
@@ -43,32 +39,6 @@ def connect(
     """
     found = cluster or outputs.read(stack, region)
     return _CONNECT[found.engine](found, local, say)
-
-
-def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
-    """Return the plan that `Backend.submit` would send to a cluster. The cluster is not asked, and need not be deployed.
-
-    Raises:
-        JobError: the job does not fit the cluster, or the token is not valid.
-    """
-    plan: Plan = _functions(cluster).render(job, cluster, token)
-    return plan
-
-
-def text(plan: Plan) -> str:
-    """Return a rendered job as text for people, without the values of its variables."""
-    return str(_functions(plan.cluster).text(plan))
-
-
-def _functions(cluster: outputs.Cluster) -> ModuleType:
-    """The module of an engine's `render` and `text`."""
-    if cluster.containers:
-        from trainium_cdk.client.jobs.kubernetes import objects
-
-        return objects
-    from trainium_cdk.client.jobs.slurm import submission
-
-    return submission
 
 
 _Say = Callable[[str], None] | None

@@ -12,7 +12,7 @@ from typing import Any
 from trainium_cdk.cdk.eks.scaler.labels import unready
 from trainium_cdk.client.jobs.answers import plain
 from trainium_cdk.client.jobs.ending import with_reason
-from trainium_cdk.client.jobs.kubernetes.names import (
+from trainium_cdk.client.jobs.kubernetes.parts import (
     AFTER,
     AFTER_LABEL,
     CANCELLED,

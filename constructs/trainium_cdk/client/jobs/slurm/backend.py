@@ -107,8 +107,7 @@ class SlurmBackend(Backend):
         return blocks.ask(self.cluster)
 
     def render(self, job: AnyJob, token: str | None = None) -> Plan:
-        from trainium_cdk.client.jobs.job_spec import new_token
-        from trainium_cdk.client.jobs.slurm.submission import render
+        from trainium_cdk.client.jobs.job_spec import new_token, render
 
         return render(job, self.cluster, new_token() if token is None else token)
 
