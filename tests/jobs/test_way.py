@@ -21,7 +21,7 @@ from tests.jobs.kubernetes.conftest import script
 from trainium_cdk.client.cli.app import app
 from trainium_cdk.client.cli.filters import Stream
 from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend, parts
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.client.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.client.jobs.status import JobStatus, Stage
 from trainium_cdk.errors import ApiError
@@ -33,7 +33,7 @@ from trainium_cdk.runner.spec import Packed, to_json
 PACKAGE = Path(trainium_cdk.__file__).parent
 WAY = {
     *("client/jobs/slurm/ssm.py", "client/jobs/slurm/transport.py", "client/jobs/quote.py"),
-    *("client/jobs/kubernetes/api.py", "client/jobs/answers.py"),
+    *("client/jobs/kubernetes/api.py", "client/jobs/runner.py"),
 }
 """The way to the cluster, which is the same for every request."""
 SAFE = {"runner/records.py"}
@@ -179,7 +179,7 @@ def test_a_submission_passes_few_files(make: Callable[[], Job], backend: Callabl
     there.render(make())
     pyz.cache_clear()
     files = passed(lambda: there.send(there.render(make(), TOKEN)))
-    assert {"client/jobs/job_spec.py", "client/jobs/plan.py", "client/jobs/pyz.py", "runner/spec.py"} <= files
+    assert {"client/jobs/job_spec.py", "client/jobs/plan.py", "client/jobs/runner.py", "runner/spec.py"} <= files
     assert len(files) <= most, sorted(files)
 
 

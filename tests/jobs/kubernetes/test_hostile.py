@@ -17,9 +17,9 @@ from tests.support import until
 from trainium_cdk.client.cli import copy as copy_command
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
-from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, parts, reasons, status
 from trainium_cdk.client.jobs.report.run import collect_all
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.errors import TrnError
 from trainium_cdk.runner import arrays

@@ -14,7 +14,7 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.client.jobs.kubernetes import parts, status
 from trainium_cdk.client.jobs.kubernetes.objects import Object, Objects, objects
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.runner import Pyz, pyz
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import JobError, Script

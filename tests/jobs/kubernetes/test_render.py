@@ -15,11 +15,11 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import golden
-from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.kubernetes import parts, render
 from trainium_cdk.client.jobs.kubernetes.objects import objects, text
 from trainium_cdk.client.jobs.kubernetes.parts import MAX_NAME, object_name
 from trainium_cdk.client.jobs.models import Plan
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, TorchTitan
 from trainium_cdk.runner import spec

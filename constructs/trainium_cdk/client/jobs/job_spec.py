@@ -15,7 +15,7 @@ from trainium_cdk.client.jobs.models import Job as AnyJob
 from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.plan import hour_usd
 from trainium_cdk.client.jobs.plan import plan as fit
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.client.jobs.words import seconds, shared
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, UnknownCatalogEntry

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.backend import Backend, all_submitted, read_answer, unknown_job, until
 from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.job_spec import new_token
@@ -21,6 +20,7 @@ from trainium_cdk.client.jobs.kubernetes.objects import objects, render
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
 from trainium_cdk.client.jobs.models import AnyJob, Plan
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, JobError, SubmitError, TrnError, UnknownJob

@@ -35,13 +35,13 @@ from trainium_cdk.client.jobs.kubernetes import parts
 from trainium_cdk.client.jobs.kubernetes.parts import devices
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner import arrays, spec
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import Plan
-    from trainium_cdk.client.jobs.pyz import Pyz
+    from trainium_cdk.client.jobs.runner import Pyz
     from trainium_cdk.description.outputs import Cluster, EksCluster, Fleet
 
 Object = parts.Object

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED, Document, document
 from trainium_cdk.client.jobs.backend import until
 from trainium_cdk.client.jobs.forward import Tunnel, serves
 from trainium_cdk.client.jobs.kubernetes import parts, status
@@ -19,7 +18,7 @@ from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.inside import Forward
 from trainium_cdk.client.jobs.kubernetes.look import JobSource
 from trainium_cdk.client.jobs.kubernetes.parts import FOLDER, labels
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import MOST, MOST_PACKED, Document, document, pyz
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, TransportError

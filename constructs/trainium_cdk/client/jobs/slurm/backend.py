@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.client.jobs import joined, quote
-from trainium_cdk.client.jobs.answers import Document, document
 from trainium_cdk.client.jobs.backend import (
     FOLLOWING,
     ONE_QUESTION,
@@ -24,6 +23,7 @@ from trainium_cdk.client.jobs.backend import (
     check_log,
     read_answer,
 )
+from trainium_cdk.client.jobs.runner import Document, document
 from trainium_cdk.client.jobs.slurm.transport import (
     NOT_THEIRS,
     Result,
@@ -327,7 +327,7 @@ def explained(job: JobStatus) -> JobStatus:
     found = replace(job, stages=tuple(map(_explained, job.stages)), members=tuple(map(_explained, job.members)))
     if found.state not in ENDED_BADLY:
         return found
-    from trainium_cdk.client.jobs.ending import with_reasons
+    from trainium_cdk.client.jobs.status import with_reasons
 
     return with_reasons(found)
 

@@ -20,9 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED
 from trainium_cdk.client.jobs.backend import Patience
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import MOST, MOST_PACKED, pyz
 from trainium_cdk.client.jobs.slurm import transport
 from trainium_cdk.client.jobs.slurm.transport import INTERVAL, NOT_THEIRS, Result
 from trainium_cdk.description.engines import SLURM

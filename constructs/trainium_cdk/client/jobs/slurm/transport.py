@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.runner import Pyz, pyz
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import TransportError
 from trainium_cdk.runner.layout import PLACE
