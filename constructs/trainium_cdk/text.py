@@ -1,5 +1,5 @@
 """Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people. Also texts
-whose value comes later, the types that an annotation allows, and numbers and lists in sentences."""
+whose value comes later, the types that an annotation allows, and numbers, times and lists in sentences."""
 
 from __future__ import annotations
 
@@ -108,6 +108,24 @@ def counted(number: int, noun: str, several: str = "") -> str:
     ('1 file', '2,000 files', '2 addresses', '0 jobs run')
     """
     return f"{number:,} {noun if number == 1 else several or noun + ('es' if noun.endswith('s') else 's')}"
+
+
+def duration(seconds: float | None, unknown: str = "not known") -> str:
+    """A time span, with its two largest units; 0 s for a negative one, as of a clock that is behind the cluster's.
+
+    >>> [duration(s) for s in (-5, 0.4, 59, 61, 3_725, 100_000)]
+    ['0 s', '0 s', '59 s', '1 min 1 s', '1 h 2 min', '1 d 3 h']
+    """
+    if seconds is None:
+        return unknown
+    left = max(0, round(seconds))
+    units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts = []
+    for unit, size in units:
+        count, left = divmod(left, size)
+        parts.append(f"{count} {unit}")
+    first = next((i for i, part in enumerate(parts) if not part.startswith("0 ")), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if part == parts[first] or not part.startswith("0 "))
 
 
 def join_words(items: Iterable[object], last: str = "and") -> str:

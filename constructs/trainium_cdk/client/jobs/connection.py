@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.backend import Backend
 from trainium_cdk.description import engines, outputs
 from trainium_cdk.description.outputs.read import Deployed, deployed
 from trainium_cdk.errors import OutputsError, TrnError
+
+if TYPE_CHECKING:
+    from trainium_cdk.client.jobs.slurm.transport import Transport
 
 DEFAULT_STACK = engines.DEFAULT
 
@@ -45,9 +48,19 @@ _Say = Callable[[str], None] | None
 
 
 def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.connection import connect as connect_to
+    from trainium_cdk.client.jobs.slurm import transport
+    from trainium_cdk.client.jobs.slurm.backend import SlurmBackend
 
-    return connect_to(cluster, local=local, say=say)
+    here = transport.is_head_node(cluster) if local is None else local
+    if here:
+        return SlurmBackend(transport.of_caller(cluster), transport.LocalTransport())
+
+    def over_run_command() -> Transport:
+        from trainium_cdk.client.jobs.slurm.ssm import SsmTransport  # with boto3
+
+        return SsmTransport.of(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
 
 
 def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
@@ -57,9 +70,19 @@ def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
 
 
 def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.connection import connect_pcs
+    """On a login node, `local` is given: it is not detected."""
+    from trainium_cdk.client.jobs.slurm import transport
+    from trainium_cdk.client.jobs.slurm.backend import SlurmBackend
 
-    return connect_pcs(cluster, local=local, say=say)
+    if local:
+        return SlurmBackend(transport.of_caller(cluster), transport.LocalTransport())
+
+    def over_run_command() -> Transport:
+        from trainium_cdk.client.jobs.slurm.ssm import LoginNodeTransport
+
+        return LoginNodeTransport(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
 
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}

@@ -166,6 +166,16 @@ def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
     )
 
 
+def of_caller(cluster: SlurmCluster) -> SlurmCluster:
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Administrators there, and Session
+    Manager's own user, have no jobs."""
+    import getpass
+
+    name = getpass.getuser()
+    is_person = os.getuid() >= 1000 and name not in ("ssm-user", cluster.image_user)
+    return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster
+
+
 ENVIRONMENT = "/etc/trn-environment"
 """What a login shell has on that node without a user's own files: NAME=VALUE, each with a NUL byte at its end. Written by root (the step
 `environment` of the node's bootstrap)."""
