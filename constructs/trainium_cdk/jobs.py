@@ -47,11 +47,11 @@ _HOMES = {
     "connect": "client.jobs.connection",
     "is_head_node": "client.jobs.slurm.transport",
     "job_id": "client.jobs.job_spec",
-    "job_log": "client.jobs.kinds",
+    "job_log": "client.jobs.metrics",
     "launch_environment": "client.jobs.job_spec",
     "new_token": "client.jobs.job_spec",
-    "parse_line": "client.jobs.kinds",
-    "read_log": "client.jobs.kinds",
+    "parse_line": "client.jobs.metrics",
+    "read_log": "client.jobs.metrics",
 }
 
 if TYPE_CHECKING:
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from trainium_cdk.client.jobs.job_spec import job_id as job_id
     from trainium_cdk.client.jobs.job_spec import launch_environment as launch_environment
     from trainium_cdk.client.jobs.job_spec import new_token as new_token
-    from trainium_cdk.client.jobs.kinds import job_log as job_log
-    from trainium_cdk.client.jobs.kinds import parse_line as parse_line
-    from trainium_cdk.client.jobs.kinds import read_log as read_log
     from trainium_cdk.client.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.client.jobs.kinds.finetune import Finetune as Finetune
     from trainium_cdk.client.jobs.kinds.gpt_67b import Gpt as Gpt
     from trainium_cdk.client.jobs.kinds.nccom import Nccom as Nccom
     from trainium_cdk.client.jobs.kinds.script import Script as Script
     from trainium_cdk.client.jobs.kinds.torchtitan import TorchTitan as TorchTitan
+    from trainium_cdk.client.jobs.metrics import job_log as job_log
+    from trainium_cdk.client.jobs.metrics import parse_line as parse_line
+    from trainium_cdk.client.jobs.metrics import read_log as read_log
     from trainium_cdk.client.jobs.models import AnyJob as AnyJob
     from trainium_cdk.client.jobs.models import Job as Job
     from trainium_cdk.client.jobs.models import Upstream as Upstream

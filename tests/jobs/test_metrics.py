@@ -20,7 +20,8 @@ from tests.jobs.log_lines import (
     TRAINER,
     usual,
 )
-from trainium_cdk.client.jobs.kinds import job_log, kinds, parse_line, read_log
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.metrics import job_log, parse_line, read_log
 from trainium_cdk.client.jobs.report.curve import Curves
 from trainium_cdk.runner.readers import log as reading
 from trainium_cdk.runner.readers.log import JobLog, Lines

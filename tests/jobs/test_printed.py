@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainium_cdk.client.jobs.kinds import read_log
+from trainium_cdk.client.jobs.metrics import read_log
 from trainium_cdk.runner.readers.records import Evaluation, Record, Step
 
 FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").with_stem("printed").read_text("utf-8"))

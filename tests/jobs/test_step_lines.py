@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trainium_cdk.client.jobs.kinds import lines, parse_line, read_log
+from trainium_cdk.client.jobs.metrics import lines, parse_line, read_log
 from trainium_cdk.runner.readers.records import Step
 from trainium_cdk.runner.readers.step_lines import EXAMPLES, MARKS, what_to_print
 

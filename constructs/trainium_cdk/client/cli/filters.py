@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from trainium_cdk.client.cli.output import log, one_line, output_filter, write_bytes
-from trainium_cdk.client.jobs.kinds import job_log
+from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.runner.readers.records import Finding, Start
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainium_cdk.runner.head.status import (
     ACTIVE,
@@ -22,9 +22,11 @@ from trainium_cdk.runner.head.status import (
     parse_int,
     shown_values,
 )
-from trainium_cdk.runner.readers.ending import ErrorPattern, known_error, why_it_ended
 from trainium_cdk.runner.readers.records import Said
 from trainium_cdk.runner.records import MEMORY_FULL
+
+if TYPE_CHECKING:
+    from trainium_cdk.runner.readers.ending import ErrorPattern
 
 __all__ = [
     "ACTIVE", "ENDED_BADLY", "OLD", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "last_step", "of_members", "parse_int", "shown_values",
@@ -84,6 +86,8 @@ def with_reason(stage: Stage, nodes: int) -> Stage:
     """
     if stage.state not in ENDED_BADLY:
         return stage
+    from trainium_cdk.runner.readers.ending import known_error, why_it_ended  # not for a job that has not failed
+
     failed, why = stage.failure, ""
     if failed and failed.last == MEMORY_FULL and failed.said.raised:  # its pod is described better than by a signal
         return replace(stage, why=f"{stage.reason}. The last exception of its log: {failed.said.raised[0]}")
@@ -115,6 +119,7 @@ def _where(stage: Stage, nodes: int) -> str:
 @cache
 def error_patterns() -> tuple[ErrorPattern, ...]:
     """The catalogue's known errors of a job's log."""
-    from trainium_cdk.description.catalog.known_errors import job_errors  # not for each job that has not failed
+    from trainium_cdk.description.catalog.known_errors import job_errors
+    from trainium_cdk.runner.readers.ending import ErrorPattern
 
     return tuple(ErrorPattern(**{name: getattr(one, name) for name in ErrorPattern._fields}) for one in job_errors())

@@ -1,4 +1,4 @@
-"""The kinds of jobs: one module each in this folder, and modules of other packages. And the reader of logs (`readers.log`) with what every kind prints.
+"""The kinds of jobs: one module each in this folder, and modules of other packages.
 
 A package adds a kind with an entry point in the group `trainium_cdk.job_kinds` that names its class:
 
@@ -16,9 +16,6 @@ from types import MappingProxyType
 
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.errors import JobError
-from trainium_cdk.runner.readers.course import Course
-from trainium_cdk.runner.readers.log import JobLog, Lines, label
-from trainium_cdk.runner.readers.records import Record
 
 GROUP = "trainium_cdk.job_kinds"
 BUILT_IN: Mapping[str, str] = {
@@ -109,26 +106,3 @@ def by_name(name: str) -> type[Job] | None:
             raise JobError(f"{name} cannot run: {reason}. Use {name_of(heir)} ({heir.TITLE})")
     kind = find(name)
     return kind if kind and _is_submittable(kind) else None
-
-
-@cache
-def lines() -> Lines:
-    """Reads the lines of all kinds of jobs."""
-    return Lines(reader for kind in kinds().values() for reader in kind.LOGS)
-
-
-def job_log() -> JobLog:
-    """A reader of one job's log."""
-    return JobLog(lines())
-
-
-def parse_line(line: bytes | str) -> list[Record]:
-    """All records in a line alone, in their order."""
-    data = line if isinstance(line, bytes) else line.encode()
-    return lines().parse(data, Course(), label(data))
-
-
-def read_log(text: bytes, stage: str = "train") -> list[Record]:
-    """All records of a stage's log."""
-    log = job_log()
-    return [record for _, record in [*log.feed(stage, text), *log.close()]]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.client.jobs.backend import Backend
-from trainium_cdk.client.jobs.kinds import job_log, kinds
+from trainium_cdk.client.jobs.kinds import kinds
+from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.client.jobs.report.curve import Curves
 from trainium_cdk.client.jobs.status import ACTIVE, OLD, JobStatus, Stage, parse_int
 from trainium_cdk.description.catalog import Catalog

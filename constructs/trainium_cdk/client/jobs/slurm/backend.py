@@ -40,6 +40,7 @@ from trainium_cdk.client.jobs.status import (
     Stage,
     Submitted,
     last_begun,
+    with_reasons,
 )
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, TransportError
@@ -327,8 +328,6 @@ def explained(job: JobStatus) -> JobStatus:
     found = replace(job, stages=tuple(map(_explained, job.stages)), members=tuple(map(_explained, job.members)))
     if found.state not in ENDED_BADLY:
         return found
-    from trainium_cdk.client.jobs.status import with_reasons
-
     return with_reasons(found)
 
 
