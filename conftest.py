@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PclusterValidator
 from sandbox.testing import need_local_aws, need_pcluster
-from trainium_cdk.description import remembered
+from trainium_cdk.description import engines
 
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'
@@ -151,7 +151,7 @@ def pytest_collection_finish() -> None:
 def _nothing_in_use() -> Iterator[None]:
     """What a test chooses with `trn use`, or `trn init`, is not in use in the next one."""
     yield
-    remembered.place().unlink(missing_ok=True)
+    engines.place().unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from conformance.confined import confined as confining
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from trainium_cdk.client.jobs.job_spec import job_id, job_spec
-from trainium_cdk.client.jobs.kubernetes import names
+from trainium_cdk.client.jobs.kubernetes import parts as names
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.description.outputs import EksCluster, SlurmCluster
 from trainium_cdk.jobs import AnyJob
 from trainium_cdk.runner import files, layout, records, spec

@@ -17,7 +17,7 @@ import app
 from tests.support import ROOT, completed, need
 from trainium_cdk import settings
 from trainium_cdk.client.cli import app as cli
-from trainium_cdk.description import engines, remembered
+from trainium_cdk.description import engines
 from trainium_cdk.errors import TrnError
 
 CDK = ROOT / "node_modules/.bin/cdk"
@@ -209,8 +209,8 @@ def _two_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def _use(file: Path) -> None:
-    remembered.place().parent.mkdir(parents=True, exist_ok=True)
-    remembered.place().write_text(remembered.InUse(file).text)
+    engines.place().parent.mkdir(parents=True, exist_ok=True)
+    engines.place().write_text(engines.InUse(file).text)
 
 
 def test_the_command_line_names_the_environment_and_stops_without_a_traceback(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ FLOORS = [
     ["description.outputs"],  # the contract between stacks and jobs
     ["description.settings"],  # the environment, and the inventory of each cluster
     ["description.catalog"],  # what Trainium is
-    ["description.engines", "description.remembered"],  # their names; the environment that `trn use` remembers
+    ["description.engines"],  # their names; the environment that `trn use` remembers
     ["description.requirements"],  # what pip installs, but for what the runner never replaces
     [
         "runner",
@@ -111,3 +111,16 @@ def test_every_import_runs_downwards() -> None:
         if room(module) != room(other) and height[room(module)] <= height[room(other)]
     )
     assert upwards == []
+
+
+def test_a_small_module_of_the_client_has_several_importers() -> None:
+    """With fewer than 60 lines, and one module that imports it, it is a part of that one."""
+    importers: dict[str, set[str]] = {}
+    for module, imported in graph().items():
+        for other in imported:
+            importers.setdefault(other, set()).add(module)
+    files = {name_of(file, SOURCES): file for file in (SOURCES / PACKAGE / "client").rglob("*.py")}
+    assert len(files) > 50
+    lines = {name: len(file.read_text("utf-8").splitlines()) for name, file in files.items()}
+    alone = {name for name, file in files.items() if file.name != "__init__.py" and len(importers.get(name, ())) == 1}
+    assert {name: lines[name] for name in alone if lines[name] < 60} == {}

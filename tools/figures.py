@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, indent, tostring
 
 from trainium_cdk import settings
-from trainium_cdk.client.drawing.markup import element
+from trainium_cdk.client.drawing import element
 from trainium_cdk.description.checks.live import CheckTarget
 from trainium_cdk.description.checks.live.cost import items
 

@@ -25,7 +25,7 @@ import aws_cdk as cdk
 
 from trainium_cdk import stacks
 from trainium_cdk.cdk.helpers.validation import RulesPlugin
-from trainium_cdk.description import checks, engines, remembered, settings
+from trainium_cdk.description import checks, engines, settings
 from trainium_cdk.description.engines import Engine
 from trainium_cdk.errors import SettingsFileError, TrnError
 from trainium_cdk.problems import errors
@@ -68,7 +68,7 @@ def _choose(context: Mapping[str, Any], folder: Path) -> _Choice:
     Raises:
         TrnError: nothing names a file; or only `trn use` does, and it is not in the folder.
     """
-    used = remembered.in_use()
+    used = engines.in_use()
     named = {
         _CONTEXT: str(context["env"]) if "env" in context else None,
         _VARIABLE: os.environ.get("TRN_ENV") or None,

@@ -1,5 +1,5 @@
-"""Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people. Also the types that
-an annotation allows, and numbers and lists in sentences."""
+"""Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people. Also texts
+whose value comes later, the types that an annotation allows, and numbers, times and lists in sentences."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ MISMATCH = "pattern"
 
 S3_FOLDER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_][A-Za-z0-9_.=+@-]*)*"
 """Regular expression of a place in S3 for files of jobs: a bucket and a prefix, without IAM's wildcards and a shell's signs."""
+TOKEN = "${Token["  # noqa: S105  not a secret
+"""How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
+LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
+"""How the one element of a list begins whose elements are not known."""
+LOOKUP = "dummy-value-for-"
+"""What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
+_DUMMY_VPC = ("vpc-12345", "1.2.3.4/5")
+"""Id and network of a VPC that the CDK has not looked up yet (`Vpc.from_lookup`)."""
+PLACEHOLDERS = (TOKEN, LOOKUP)
+"""Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
+DYNAMIC = "{{resolve:"
+"""How CloudFormation's dynamic references begin. It fills them in, too."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,11 @@ def fix_of(model: type[BaseModel], key: str) -> str:
     return found[0].fix if found else ""
 
 
+def is_placeholder(text: str) -> bool:
+    """Return whether a text's value comes later: it has a token, the placeholder of a lookup, or a dynamic reference."""
+    return text in _DUMMY_VPC or any(mark in text for mark in (*PLACEHOLDERS, LIST_TOKEN, DYNAMIC))
+
+
 def choices(annotation: Any) -> Iterator[Any]:
     """The types in an annotation, without Annotated and unions; the type of None is one.
 
@@ -91,6 +108,24 @@ def counted(number: int, noun: str, several: str = "") -> str:
     ('1 file', '2,000 files', '2 addresses', '0 jobs run')
     """
     return f"{number:,} {noun if number == 1 else several or noun + ('es' if noun.endswith('s') else 's')}"
+
+
+def duration(seconds: float | None, unknown: str = "not known") -> str:
+    """A time span, with its two largest units; 0 s for a negative one, as of a clock that is behind the cluster's.
+
+    >>> [duration(s) for s in (-5, 0.4, 59, 61, 3_725, 100_000)]
+    ['0 s', '0 s', '59 s', '1 min 1 s', '1 h 2 min', '1 d 3 h']
+    """
+    if seconds is None:
+        return unknown
+    left = max(0, round(seconds))
+    units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts = []
+    for unit, size in units:
+        count, left = divmod(left, size)
+        parts.append(f"{count} {unit}")
+    first = next((i for i, part in enumerate(parts) if not part.startswith("0 ")), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if part == parts[first] or not part.startswith("0 "))
 
 
 def join_words(items: Iterable[object], last: str = "and") -> str:

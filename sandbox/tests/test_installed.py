@@ -10,7 +10,7 @@ from sandbox.kubernetes import LocalKubernetes, claims, eks, installed, nodes, s
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.testing import need_kubernetes, until
 from trainium_cdk import settings
-from trainium_cdk.client.jobs.kubernetes.pods import Resources
+from trainium_cdk.client.jobs.kubernetes.parts import Resources
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.pods import pods
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support import ROOT
-from trainium_cdk.client.jobs.ending import error_patterns
+from trainium_cdk.client.jobs.status import error_patterns
 from trainium_cdk.description.catalog.known_errors import KnownError, explain, job_errors, known_errors
 from trainium_cdk.description.catalog.lookup import read
 from trainium_cdk.runner.readers.collecting import Collector

@@ -12,7 +12,7 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import fleet
 from trainium_cdk import settings
-from trainium_cdk.client.jobs.kubernetes.pods import devices
+from trainium_cdk.client.jobs.kubernetes.parts import devices
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.pods import Machine, Room, machine, pods
 from trainium_cdk.description.checks.eks_nodes import placed, small_system_nodes, started

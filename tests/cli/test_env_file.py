@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_submit import made
-from trainium_cdk.client.cli.env_file import read
+from trainium_cdk.client.cli.job_file import read_variables
 from trainium_cdk.errors import JobError
 
 READ = [
@@ -38,7 +38,7 @@ def test_the_form_of_a_file(
     monkeypatch.setenv("HERE", "of the shell")
     monkeypatch.setenv("HERE2", "")
     (tmp_path / ".env").write_bytes(text.encode())
-    assert read(tmp_path / ".env") == variables
+    assert read_variables(tmp_path / ".env") == variables
 
 
 REFUSED = [
@@ -63,7 +63,7 @@ REFUSED = [
 def test_what_is_no_variable_is_refused_without_its_text(text: str | bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(JobError) as raised:
-        read(tmp_path / ".env")
+        read_variables(tmp_path / ".env")
     assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -71,7 +71,7 @@ def test_what_is_no_variable_is_refused_without_its_text(text: str | bytes, mess
 @pytest.mark.parametrize("name", ["absent", "", "a\0b"])
 def test_a_file_that_cannot_be_read_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"cannot read --env-file .* Check the path"):
-        read(Path(f"{tmp_path}/{name}"))
+        read_variables(Path(f"{tmp_path}/{name}"))
 
 
 def test_what_is_given_by_itself_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

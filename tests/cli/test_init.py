@@ -13,7 +13,7 @@ import pytest
 from tests.support import ROOT
 from trainium_cdk import settings
 from trainium_cdk.client.cli import app
-from trainium_cdk.description import checks, remembered
+from trainium_cdk.description import checks, engines
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.errors import SettingsError, TrnError
 from trainium_cdk.problems import errors
@@ -185,7 +185,7 @@ def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.chdir(tmp_path / "other")
     run("../there.yaml")
     assert list(Path().iterdir()) == []
-    found = remembered.in_use()
+    found = engines.in_use()
     assert found is not None
     assert found.file == tmp_path / "there.yaml"
 

@@ -20,7 +20,7 @@ from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixt
 from tests.support import TRN, completed, table
 from trainium_cdk.client.cli.options import Target, user
 from trainium_cdk.client.jobs import forward
-from trainium_cdk.client.jobs.slurm.submission import render, text
+from trainium_cdk.client.jobs.job_spec import render, text
 from trainium_cdk.jobs import BertLarge
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]

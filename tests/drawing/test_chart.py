@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainium_cdk.client.drawing.chart import HEIGHT, WIDTH, ChartLine, bars, chart, number, ticks
+from trainium_cdk.client.drawing import HEIGHT, WIDTH, ChartLine, bars, chart, number, ticks
 from trainium_cdk.client.jobs.report.curve import Curve
 
 NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-9)

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import fromstring, tostring
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.client.drawing.markup import element, html
+from trainium_cdk.client.drawing import element, html
 
 
 @given(st.text())

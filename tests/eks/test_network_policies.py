@@ -17,8 +17,8 @@ from trainium_cdk import settings
 from trainium_cdk.cdk.eks.boundaries import network_policies as policies
 from trainium_cdk.cdk.eks.installation import Installation
 from trainium_cdk.client.jobs.kubernetes import render
-from trainium_cdk.client.jobs.kubernetes.names import JOB_LABEL
 from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.jobs.kubernetes.parts import JOB_LABEL
 from trainium_cdk.jobs import Script
 
 Policy = dict[str, Any]

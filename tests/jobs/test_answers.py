@@ -14,7 +14,7 @@ import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from trainium_cdk.client.jobs import answers
+from trainium_cdk.client.jobs import runner as answers
 from trainium_cdk.client.jobs.copy import Copy
 from trainium_cdk.client.jobs.kubernetes import reader
 from trainium_cdk.client.jobs.slurm import ssm

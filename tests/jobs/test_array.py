@@ -15,9 +15,9 @@ from tests.jobs.test_slurm import log, script
 from tests.support import begins_again, until
 from trainium_cdk.client.cli import app as cli
 from trainium_cdk.client.cli import follow
+from trainium_cdk.client.jobs.job_spec import render
 from trainium_cdk.client.jobs.report import collect_all, report
 from trainium_cdk.client.jobs.report.run import Live
-from trainium_cdk.client.jobs.slurm.submission import render
 from trainium_cdk.client.jobs.status import JobStatus, LogChunk, Stage, of_members
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob

@@ -13,7 +13,7 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import head_node, need
-from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.runner import Pyz, pyz
 from trainium_cdk.client.jobs.slurm.transport import Result
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, TransportError, UnknownJob

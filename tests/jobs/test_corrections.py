@@ -17,9 +17,9 @@ import urllib3
 
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need
-from trainium_cdk.client.jobs import corrections
-from trainium_cdk.client.jobs.corrections import limit_metadata
+from trainium_cdk.client.jobs import sent
 from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.sent import limit_metadata
 from trainium_cdk.jobs import BertLarge, Gpt, JobError
 from trainium_cdk.runner.layout import resolve
 from trainium_cdk.runner.spec import Place
@@ -291,13 +291,13 @@ def test_the_last_step_has_a_checkpoint(fields: Mapping[str, int], message: str)
     assert option in job.program(plan(job, make_cluster(neuron_release="2.28.1"))).words
 
 
-def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:
+def launch(python: str, folder: Path, name: sent.Correction, *words: str) -> subprocess.CompletedProcess[str]:
     files = folder / "files"
     files.mkdir(exist_ok=True)
-    for file, content in corrections.sent(name).items():
+    for file, content in sent.corrections(name).items():
         (files / file).write_bytes(content)
     script, *arguments = words
-    program = [resolve(word, {"files": str(files)}) for word in corrections.words(script, name)]
+    program = [resolve(word, {"files": str(files)}) for word in sent.corrected(script, name)]
     return completed([python, *program, *arguments], cwd=folder)
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainium_cdk.client.jobs.ending import error_patterns, with_reason
-from trainium_cdk.client.jobs.status import Stage
+from trainium_cdk.client.jobs.status import Stage, error_patterns, with_reason
 from trainium_cdk.runner.readers import Said
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import why_it_ended

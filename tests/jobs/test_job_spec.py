@@ -10,7 +10,7 @@ import pytest
 from tests.jobs.conftest import described, fleet, make_cluster
 from tests.jobs.kubernetes import conftest as kubernetes
 from trainium_cdk.client.jobs.job_spec import job_spec
-from trainium_cdk.client.jobs.kubernetes.names import object_name
+from trainium_cdk.client.jobs.kubernetes.parts import object_name
 from trainium_cdk.client.jobs.plan import plan
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError

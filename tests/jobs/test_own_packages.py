@@ -81,7 +81,7 @@ def test_paths_are_those_of_the_workdir(tmp_path: Path) -> None:
 
 def asked_of_pip(job: Script) -> Mapping[str, Any]:
     """The arguments of the step that makes the environment."""
-    from trainium_cdk.client.jobs.slurm.submission import render
+    from trainium_cdk.client.jobs.job_spec import render
 
     [found] = [step.with_ for step in render(job, XLA, "t").spec.prepare if step.do == "requirements"]
     return found

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import golden
+from trainium_cdk.client.jobs.job_spec import render, text
 from trainium_cdk.client.jobs.models import Plan
-from trainium_cdk.client.jobs.slurm.submission import render, text
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 from trainium_cdk.runner.head.submit import digest_of
 from trainium_cdk.runner.spec import JobSpec, from_json, to_json

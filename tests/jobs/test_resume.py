@@ -12,10 +12,10 @@ import pytest
 
 from conformance import cases
 from tests.jobs.conftest import make_cluster
+from trainium_cdk.client.jobs.job_spec import render
 from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.client.jobs.kinds.finetune import Finetune
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.slurm.submission import render
 from trainium_cdk.jobs import BertLarge, Job, JobError, Nccom, Script, SlurmBackend, SubmitError, Submitted
 from trainium_cdk.runner.spec import Place
 

@@ -26,10 +26,10 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, head_node, session_manager_plugin
 from trainium_cdk.client.cli import app as cli
-from trainium_cdk.client.jobs import use
+from trainium_cdk.client.jobs import metrics
 from trainium_cdk.client.jobs.forward import offered
+from trainium_cdk.client.jobs.metrics import Use
 from trainium_cdk.client.jobs.slurm.transport import Result
-from trainium_cdk.client.jobs.use import Use
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -76,7 +76,7 @@ def test_the_use_of_the_nodes(running: tuple[SlurmBackend, str]) -> None:
     said = jobs.on_nodes(id, ["bash", "-c", 'echo a; echo "it\'s $SLURM_NODEID"'])
     assert said == ("a\nit's 0\n", "a\nit's 1\n")
     assert jobs.on_nodes(id, ["bash", "-c", "[ $SLURM_NODEID = 0 ] || echo b"]) == ("", "b\n")
-    found = [use.parse(node, text) for node, text in enumerate(jobs.on_nodes(id, use.WORDS))]
+    found = [metrics.use_of(node, text) for node, text in enumerate(jobs.on_nodes(id, metrics.ask_use()))]
     assert found == [Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)]
 
 
@@ -392,5 +392,7 @@ def test_offers_that_are_none(text: str) -> None:
 
 
 def test_what_is_no_report() -> None:
-    assert [use.parse(0, text) for text in ("", "x", "[]", '{"neuron_runtime_data": [{}]}', '{"a": 1}')] == [None] * 5
-    assert use.parse(1, '{"neuron_runtime_data": []}') == Use(1, 0, None, None, None, None, None)
+    assert [metrics.use_of(0, text) for text in ("", "x", "[]", '{"neuron_runtime_data": [{}]}', '{"a": 1}')] == [
+        None
+    ] * 5
+    assert metrics.use_of(1, '{"neuron_runtime_data": []}') == Use(1, 0, None, None, None, None, None)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.jobs.conftest import make_cluster
-from trainium_cdk.client.jobs.slurm.submission import render
+from trainium_cdk.client.jobs.job_spec import render
 from trainium_cdk.jobs import JobError, Script
 from trainium_cdk.runner.spec import Place, Sweep
 

@@ -14,9 +14,9 @@ from conformance.launched import read_words
 from sandbox.training.fakes import sft
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.log_lines import forms_of_trl
-from trainium_cdk.client.jobs.ending import error_patterns
 from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.client.jobs.plan import plan
+from trainium_cdk.client.jobs.status import error_patterns
 from trainium_cdk.jobs import Finetune
 from trainium_cdk.runner.readers import Step
 from trainium_cdk.runner.readers.collecting import Collector

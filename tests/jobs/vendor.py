@@ -15,9 +15,9 @@ from pathlib import Path
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from tests.support import completed
+from trainium_cdk.client.jobs.job_spec import render
 from trainium_cdk.client.jobs.models import Plan
-from trainium_cdk.client.jobs.pyz import pyz
-from trainium_cdk.client.jobs.slurm.submission import render
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.description.catalog.sources import sources
 from trainium_cdk.description.outputs import ClusterOutputs, SlurmCluster
 from trainium_cdk.jobs import Job

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox.slurm import LocalSlurm
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner.requests import Cancel, Cluster, Outcome, Status, SubmitJobs, read_answer, write_request
 from trainium_cdk.runner.spec import JobSpec, Place, PrepareStep, Program, Slurm, StageSpec
 

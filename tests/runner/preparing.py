@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.jobs.vendor import CHECK, Site
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner.spec import Checkpoints, JobSpec, NodeEnvironment, Place, PrepareStep, to_json
 
 PYTHON = os.environ.get("TRN_TEST_RUNNER_PYTHON", sys.executable)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.slurm import LocalSlurm
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner import layout, records, slurm
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.spec import JobSpec, Place, Program, Slurm, StageSpec, Word

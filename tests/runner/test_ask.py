@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, World
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner import head, requests
 from trainium_cdk.runner.head import answers
 from trainium_cdk.runner.requests import (

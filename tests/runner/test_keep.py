@@ -21,7 +21,7 @@ from tests.runner.preparing import PYTHON, Cluster
 from tests.runner.test_resume import MADE, SCRIPT, content, write
 from tests.support import need, until
 from tests.trust.proxy import Scissors
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner.aws import SUFFIX
 from trainium_cdk.runner.prepare import checkpoints
 from trainium_cdk.runner.spec import Checkpoints, JobSpec

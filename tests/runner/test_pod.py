@@ -58,7 +58,7 @@ time.sleep(100)
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainium_cdk.client.jobs.pyz import pyz
+    from trainium_cdk.client.jobs.runner import pyz
 
     made = tmp_path_factory.mktemp("runner") / "runner.pyz"
     made.write_bytes(pyz().content)

@@ -22,7 +22,7 @@ from tests.support import completed, need_slurm
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.client.cli import app as cli
-from trainium_cdk.client.jobs.slurm.connection import login_node
+from trainium_cdk.client.jobs.slurm.ssm import login_node
 from trainium_cdk.description.outputs.slurm import GROUP_TAG
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import LocalTransport, SlurmBackend

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, many
 from trainium_cdk.client.cli import app
-from trainium_cdk.client.jobs.slurm.submission import render, text
+from trainium_cdk.client.jobs.job_spec import render, text
 from trainium_cdk.client.jobs.words import MAX_WORD_BYTES
 from trainium_cdk.jobs import BertLarge, JobError, Script, SlurmBackend
 

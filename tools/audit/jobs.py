@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 
 from trainium_cdk import outputs
 from trainium_cdk.client.jobs import kubernetes
+from trainium_cdk.client.jobs.job_spec import render, text
 from trainium_cdk.client.jobs.kubernetes.objects import objects
-from trainium_cdk.client.jobs.slurm.submission import render, text
 from trainium_cdk.description.outputs.contract import UNKNOWN
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 

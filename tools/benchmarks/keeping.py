@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox import LocalAws
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.runner.spec import Checkpoints, HealthRules, JobSpec, to_json
 
 FILES, BYTES = 8, 64 * 2**20

@@ -33,8 +33,8 @@ from trainium_cdk.description.node import env as node_env
 from trainium_cdk.description.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.description.settings import Bootstrap, Environment, Network, Pcluster, Pcs, Problem
 from trainium_cdk.description.settings.slurm import SlurmSection
-from trainium_cdk.description.settings.types import TOKEN
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import TOKEN
 
 _KIND = "TrnNodeScripts"
 _ARGUMENTS: dict[KeyPath, str] = {

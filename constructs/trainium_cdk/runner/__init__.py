@@ -1,7 +1,7 @@
 """The program that runs on a cluster: it submits jobs to Slurm, carries them out on each node, and answers for them.
 
-Standard library alone, Python 3.9 or newer; it imports nothing else of this package. It travels as one file (`jobs.pyz`), which Slurm's nodes
-find on the shared file system, and Kubernetes' pods in a ConfigMap. The client shares the job (`spec`), the requests (`requests`), the statuses (`status`)
+Standard library alone, Python 3.9 or newer; it imports nothing else of this package. It travels as one file (`client/jobs/runner.py`), which
+Slurm's nodes find on the shared file system, and Kubernetes' pods in a ConfigMap. The client shares the job (`spec`), the requests (`requests`), the statuses (`status`)
 and the readers of logs (`readers`).
 
     head/       requests of users: submit, status, list, log, cancel

@@ -24,8 +24,8 @@ from trainium_cdk.cdk.eks.access import EDITORS
 from trainium_cdk.cdk.eks.boundaries import boundaries, network_policies
 from trainium_cdk.cdk.eks.installation import Installation
 from trainium_cdk.cdk.storage.options import FileSystemMount
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
-from trainium_cdk.client.jobs.kubernetes.names import MANAGED_BY
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, parts
+from trainium_cdk.client.jobs.kubernetes.parts import MANAGED_BY
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.description.outputs.contract import COPIES
@@ -137,7 +137,7 @@ def access_point(kubernetes: LocalKubernetes, volume: str) -> None:
 def until_open(kubernetes: LocalKubernetes) -> None:
     """Wait until Kueue lets jobs of the queue start."""
     queue = path_of(kueue.API, "ClusterQueue", "trn.training")
-    assert until(lambda: names.condition(kubernetes.api().get(queue), "Active"))
+    assert until(lambda: parts.condition(kubernetes.api().get(queue), "Active"))
 
 
 class Running(NamedTuple):

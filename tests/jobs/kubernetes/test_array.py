@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, let_it_prepare, make_cluster, script, text
 from tests.support import until
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, names, render
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, parts, render
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
@@ -96,10 +96,10 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
         assert {index: b"I am %s of 4" % index.encode() in data for index, data in joined.items()} == dict.fromkeys(
             sorted({*others, "4"}), True
         )
-    task = f"{names.TASK_LABEL}={names.PREPARE},{names.ARRAY_LABEL}={id}"
+    task = f"{parts.TASK_LABEL}={parts.PREPARE},{parts.ARRAY_LABEL}={id}"
     assert len(backend.api.list("Pod", labels=task)) == 1
     uids = {backend.api.get("JobSet", f"{id}-{n}")["metadata"]["uid"] for n in (0, 1, 2, 4)}
-    assert set(names.owners(backend.api.get("BatchJob", f"{id}-prepare"))) == uids
+    assert set(parts.owners(backend.api.get("BatchJob", f"{id}-prepare"))) == uids
     assert backend.api.find("Secret", id) is None, "it has ended, and its variables may be secret"
 
 
@@ -174,7 +174,7 @@ def test_each_member_of_a_sweep_has_its_values() -> None:
     job = Script(filename="train.py", content=b"pass", nodes=1, name="x", image="x:1", sweep=sweep)
     cluster = make_cluster()
     sent = objects(render(job, cluster, "t"), cluster)
-    notes = [json.loads(one["metadata"]["annotations"][names.DESCRIPTION]) for one in sent.jobs]
+    notes = [json.loads(one["metadata"]["annotations"][parts.DESCRIPTION]) for one in sent.jobs]
     assert [note["values"] for note in notes] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
     assert "sweep" not in notes[0]["job"]
     rows = [{**one, "columns": {"TerminalState": "", "Suspended": "false"}} for one in sent.jobs]
@@ -183,7 +183,7 @@ def test_each_member_of_a_sweep_has_its_values() -> None:
     found = look.array_status(rows, [])
     assert [dict(m.values) for m in found.members] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
     assert found.current.reason == "2 running"
-    rows[0]["metadata"]["annotations"][names.DESCRIPTION] = json.dumps({"values": {"a": ["\x1b"], "b": {}}})
+    rows[0]["metadata"]["annotations"][parts.DESCRIPTION] = json.dumps({"values": {"a": ["\x1b"], "b": {}}})
     assert dict(look.array_status(rows, []).members[0].values) == {"a": "['\\x1b']", "b": "{}"}
 
 
@@ -197,8 +197,8 @@ def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() ->
     rows = [{**one, "columns": {"TerminalState": state, "Suspended": "false"}} for one, state in zip(sent.jobs, ("Completed", "Failed"), strict=True)]  # fmt: skip
     for row in rows:
         row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
-    prepare = names.prepare_job(names.array(rows[0]))
-    rows[1]["metadata"]["labels"][names.AFTER_LABEL] = prepare
+    prepare = parts.prepare_job(parts.array(rows[0]))
+    rows[1]["metadata"]["labels"][parts.AFTER_LABEL] = prepare
     found = look.array_status(rows, [])
     assert ([stage.name for stage in found.stages], found.done, found.state) == (["prepare", "train"], True, "FAILED")
     rows[1]["columns"] = {"TerminalState": "", "Suspended": "true"}
@@ -211,5 +211,5 @@ def test_an_edited_index_label_is_member_0() -> None:
     sent = objects(render(job, make_cluster(), "t"), make_cluster())
     [row] = [{**one, "columns": {"TerminalState": "", "Suspended": "true"}} for one in sent.jobs]
     row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
-    row["metadata"]["labels"][names.MEMBER_LABEL] = "first"
+    row["metadata"]["labels"][parts.MEMBER_LABEL] = "first"
     assert [one.name for one in look.array_status([row], []).members] == ["0"]

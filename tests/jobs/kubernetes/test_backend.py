@@ -12,8 +12,8 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, let_it_prepare, script, text
 from tests.support import until
 from trainium_cdk.client.jobs.kubernetes import ApiError, KubernetesBackend, logs, status
-from trainium_cdk.client.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 from trainium_cdk.client.jobs.kubernetes.objects import objects
+from trainium_cdk.client.jobs.kubernetes.parts import INDEX_LABEL, JOB_LABEL
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.client.jobs.connection import text
 from trainium_cdk.client.jobs.kubernetes import Api, KubernetesBackend
+from trainium_cdk.client.jobs.kubernetes.objects import text
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, JobError, Script, SlurmBackend, TorchTitan

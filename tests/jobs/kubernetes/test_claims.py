@@ -17,7 +17,7 @@ from tests.jobs.kubernetes.test_objects import containers, pod_specs
 from tests.jobs.kubernetes.test_render import NATIVE, REF, readable
 from tests.support import golden
 from trainium_cdk.client.jobs.kinds.nccom import Nccom
-from trainium_cdk.client.jobs.kubernetes import names, nodes, reasons, render
+from trainium_cdk.client.jobs.kubernetes import nodes, parts, reasons, render
 from trainium_cdk.client.jobs.kubernetes.objects import Objects, objects
 from trainium_cdk.client.jobs.kubernetes.submit import resume_problem
 from trainium_cdk.client.jobs.models import Plan
@@ -87,7 +87,7 @@ def test_no_member_of_an_array_is_in_a_queue_before_the_template() -> None:
     """It has all of them as owners from its creation: nobody may change a template, which Kueue counts once."""
     found = objects(of(part(4, array="0-2")), CLUSTER)
     assert len(found.jobs) == 3
-    assert not any({names.QUEUE_LABEL, names.AFTER_LABEL} & job["metadata"]["labels"].keys() for job in found.jobs)
+    assert not any({parts.QUEUE_LABEL, parts.AFTER_LABEL} & job["metadata"]["labels"].keys() for job in found.jobs)
     assert template(found)["metadata"]["name"] == "run-t-4"
 
 
@@ -209,7 +209,7 @@ def test_graphs_of_a_part_or_another_lnc_are_kept_apart() -> None:
         "script-run", "script-run-lnc-1", "script-run-devices-4", "script-run-devices-8", "script-run-devices-8-lnc-1",
     ]  # fmt: skip
     guards = [objects(one, CLUSTER).parts[2]["metadata"] for one in made]
-    assert [one["annotations"][names.CACHE_LABEL] for one in guards] == [one.spec.environment.cache for one in made]
+    assert [one["annotations"][parts.CACHE_LABEL] for one in guards] == [one.spec.environment.cache for one in made]
     assert len({one["name"] for one in guards}) == len(jobs)
     addresses = [of(job.model_copy(update=shared)).spec.environment.compiled for job in jobs]
     assert addresses[0] == f"s3://bucket/compiled/torch-xla/{TRN2}"
@@ -268,7 +268,7 @@ def allocated(pod: str, count: int, driver: str = "neuron.aws.com") -> dict[str,
 
 def test_nodes_show_the_devices_that_pods_have_claimed() -> None:
     def pod(name: str, job: str = "") -> dict[str, Any]:
-        labels = {names.JOB_LABEL: job, names.TASK_LABEL: "train"} if job else {}
+        labels = {parts.JOB_LABEL: job, parts.TASK_LABEL: "train"} if job else {}
         return {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"nodeName": "n"}}
 
     there: Mapping[str, list[dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from sandbox.kubernetes.kueue import of_both_forms
 from tests.jobs.kubernetes.conftest import Running, script, serving, text
 from tests.support import need, until
 from trainium_cdk import settings
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, render, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts, render, status
 from trainium_cdk.client.jobs.kubernetes.objects import Object, objects
 from trainium_cdk.client.operations.why_kubernetes import in_cluster
 
@@ -193,11 +193,11 @@ def test_what_kueue_does_not_count_is_explained(
     if devices := broken(template["spec"]["spec"]["devices"], change):
         api.apply({**template, "metadata": about, "spec": {"spec": {"devices": devices}}})
     jobs = [{"name": "train", "replicas": 1, "template": {"spec": job}}]
-    queued = {**about, "labels": {names.QUEUE_LABEL: "debug"}}
+    queued = {**about, "labels": {parts.QUEUE_LABEL: "debug"}}
     api.apply({**made.jobs[0], "metadata": queued, "spec": {"suspend": True, "replicatedJobs": jobs}})
     try:
         assert until(lambda: known in explained(backend, f"job {name}"), 60), in_cluster(backend.api)
         [listed] = [one for one in backend.others() if one.name == name]
         assert "it cannot start as it is written" in listed.reason
     finally:
-        api.delete(path_of(names.JOBSET, "JobSet", name, "training"))
+        api.delete(path_of(parts.JOBSET, "JobSet", name, "training"))

@@ -16,7 +16,7 @@ from trainium_cdk.client.cli import copy as command
 from trainium_cdk.client.cli.app import app
 from trainium_cdk.client.cli.destroy import only_there
 from trainium_cdk.client.cli.options import Target
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_deletion_names_what_is_only_there_and_its_advice_keeps_it(
     for token in ("first", "second"):
         ids.append(copying.submit(script(program, nodes=1, image="registry.example/train:1"), token).id)
         assert copying.wait(ids[-1], 120).ok
-    running.kubernetes.api().delete(path_of(names.JOBSET, "JobSet", ids[0], namespace="training"))
+    running.kubernetes.api().delete(path_of(parts.JOBSET, "JobSet", ids[0], namespace="training"))
     with bucket(local_aws, "trn-copies-own-of-deleted") as own:
         copying.cluster = copying.cluster.model_copy(update={"keep": f"s3://{own}/kept"})
         lines = [

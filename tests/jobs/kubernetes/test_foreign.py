@@ -13,17 +13,17 @@ from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import need_kubernetes, until
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.client.operations.teardown.occupants import lines, occupants
 from trainium_cdk.errors import JobError
 
-QUEUE = {names.QUEUE_LABEL: "trn"}
+QUEUE = {parts.QUEUE_LABEL: "trn"}
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "main", "image": "none", "resources": {"limits": {"cpu": "1"}}}],
 }
-TYPES = {"BatchJob": "batch/v1", "JobSet": names.JOBSET, "VolcanoJob": "batch.volcano.sh/v1alpha1"}
+TYPES = {"BatchJob": "batch/v1", "JobSet": parts.JOBSET, "VolcanoJob": "batch.volcano.sh/v1alpha1"}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support import until
 from trainium_cdk.cdk.eks.scaler import lines as of_log
 from trainium_cdk.cdk.eks.scaler.labels import unready
 from trainium_cdk.cdk.observability.notice.function import notice
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
 from trainium_cdk.client.jobs.report.page import figures
@@ -84,7 +84,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
         now = backend.status(id, progress=True)
         return now if now.findings else None
 
-    assert until(lambda: names.condition(pod(), "ContainersReady"), 60), "it trains"
+    assert until(lambda: parts.condition(pod(), "ContainersReady"), 60), "it trains"
     assert (unready(pod()), backend.status(id).current.reason) == (0, "")
     now = until(hangs, 120)
     assert now, text(backend.logs(id))
@@ -120,10 +120,10 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
     assert notice(line)[0] == f"{id}: needs attention (RUNNING) on trn-eks"
 
     (shared / id / "go-on").touch()
-    assert until(lambda: names.condition(pod(), "ContainersReady"), 60)
+    assert until(lambda: parts.condition(pod(), "ContainersReady"), 60)
     assert (lines(since + 150), backend.status(id).current.reason) == ([], "")
     assert backend.cancel(id).state == "CANCELLED"
-    over = names.seconds(names.condition(backend.seen(id).job, "Failed")["lastTransitionTime"])  # type: ignore[index]
+    over = parts.seconds(parts.condition(backend.seen(id).job, "Failed")["lastTransitionTime"])  # type: ignore[index]
     assert over
     assert [one["State"] for one in lines(over + 5)] == ["CANCELLED"]
 

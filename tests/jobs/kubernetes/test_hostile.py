@@ -17,9 +17,9 @@ from tests.support import until
 from trainium_cdk.client.cli import copy as copy_command
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
-from trainium_cdk.client.jobs.answers import settings_in
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, names, reasons, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, look, parts, reasons, status
 from trainium_cdk.client.jobs.report.run import collect_all
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.client.jobs.status import Stage
 from trainium_cdk.errors import TrnError
 from trainium_cdk.runner.spec import MAX_MEMBERS
@@ -57,20 +57,20 @@ DESCRIPTIONS: dict[str, str] = {
     "settings as text": description(job="x"),
 }  # fmt: skip
 NOTES: dict[str, dict[str, Any]] = {
-    "a queue": {names.QUEUE: ESCAPE[:-1]},
-    "after itself": {names.AFTER: VICTIM},
-    "after nothing": {names.AFTER: "a,b) or (c"},
-    "no digest": {names.DIGEST: None, names.RUNNER: "../x", names.QUEUE: None},
+    "a queue": {parts.QUEUE: ESCAPE[:-1]},
+    "after itself": {parts.AFTER: VICTIM},
+    "after nothing": {parts.AFTER: "a,b) or (c"},
+    "no digest": {parts.DIGEST: None, parts.RUNNER: "../x", parts.QUEUE: None},
 }
 LABELS: dict[str, dict[str, Any]] = {
-    "a member of nothing": {names.ARRAY_LABEL: "arr"},
-    "a member without a number": {names.ARRAY_LABEL: "arr", names.MEMBER_LABEL: "x"},
-    "a member with a long number": {names.ARRAY_LABEL: "arr", names.MEMBER_LABEL: "9" * 63},
-    "a member of many": {names.ARRAY_LABEL: "arr", names.MEMBER_LABEL: "0"},
-    "an array of its own name": {names.ARRAY_LABEL: VICTIM, names.MEMBER_LABEL: "0"},
-    "waits for what is none": {names.AFTER_LABEL: "Not_a.Name"},
-    "another job": {names.JOB_LABEL: "other"},
-    "no labels": {names.JOB_LABEL: None, "app.kubernetes.io/managed-by": None, names.KIND_LABEL: None},
+    "a member of nothing": {parts.ARRAY_LABEL: "arr"},
+    "a member without a number": {parts.ARRAY_LABEL: "arr", parts.MEMBER_LABEL: "x"},
+    "a member with a long number": {parts.ARRAY_LABEL: "arr", parts.MEMBER_LABEL: "9" * 63},
+    "a member of many": {parts.ARRAY_LABEL: "arr", parts.MEMBER_LABEL: "0"},
+    "an array of its own name": {parts.ARRAY_LABEL: VICTIM, parts.MEMBER_LABEL: "0"},
+    "waits for what is none": {parts.AFTER_LABEL: "Not_a.Name"},
+    "another job": {parts.JOB_LABEL: "other"},
+    "no labels": {parts.JOB_LABEL: None, "app.kubernetes.io/managed-by": None, parts.KIND_LABEL: None},
 }
 
 
@@ -96,10 +96,10 @@ def victim(backend: KubernetesBackend) -> Iterator[Callable[..., None]]:
 
 
 def variants() -> dict[str, dict[str, Any]]:
-    made = {name: {"annotations": {names.DESCRIPTION: text}} for name, text in DESCRIPTIONS.items()}
+    made = {name: {"annotations": {parts.DESCRIPTION: text}} for name, text in DESCRIPTIONS.items()}
     made |= {name: {"annotations": notes} for name, notes in NOTES.items()}
     made |= {name: {"labels": labels} for name, labels in LABELS.items()}
-    array = {names.DESCRIPTION: DESCRIPTIONS["an array"]}
+    array = {parts.DESCRIPTION: DESCRIPTIONS["an array"]}
     return {**made, "an array without end": {"labels": LABELS["a member of many"], "annotations": array}}
 
 
@@ -148,7 +148,7 @@ def assert_told(backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch, wha
 
 @pytest.mark.parametrize("text", DESCRIPTIONS.values(), ids=DESCRIPTIONS)
 def test_a_description_is_short_printable_lines(text: str) -> None:
-    job = {"metadata": {"name": "run", "annotations": {names.DESCRIPTION: text}}, "spec": {}}
+    job = {"metadata": {"name": "run", "annotations": {parts.DESCRIPTION: text}}, "spec": {}}
     found = status.of(job, [Stage("train", "", "RUNNING")])
     for one in (found.kind, found.queue, found.instance_type, found.directory, found.user, found.checkpoints):
         assert one.isprintable()
@@ -185,13 +185,13 @@ def test_an_amount_that_somebody_asks_for(message: str, told: str) -> None:
     "text", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "x", None, {}]
 )
 def test_a_time_that_no_job_can_have(text: Any) -> None:
-    assert names.seconds(text) in (None, 253_402_300_799)
+    assert parts.seconds(text) in (None, 253_402_300_799)
 
 
 def bare(name: str) -> Any:
-    metadata = {"name": name, "namespace": "training", "labels": names.labels(name, "script")}
+    metadata = {"name": name, "namespace": "training", "labels": parts.labels(name, "script")}
     return {
-        "apiVersion": names.JOBSET,
+        "apiVersion": parts.JOBSET,
         "kind": "JobSet",
         "metadata": metadata,
         "spec": {"suspend": True, "replicatedJobs": []},
@@ -201,14 +201,14 @@ def bare(name: str) -> Any:
 def greedy(amount: str) -> Any:
     limits = {"limits": {"aws.amazon.com/neuron": amount}}
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "resources": limits}]}
-    metadata = {"name": "greedy", "namespace": "training", "labels": {names.QUEUE_LABEL: "trn"}}
+    metadata = {"name": "greedy", "namespace": "training", "labels": {parts.QUEUE_LABEL: "trn"}}
     spec = {"suspend": True, "template": {"spec": pod}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def warning(name: str, text: str) -> Any:
     metadata = {"name": f"hostile-{name}", "namespace": "training"}
-    about = {"kind": "Job", "name": names.train_job(name), "namespace": "training"}
+    about = {"kind": "Job", "name": parts.train_job(name), "namespace": "training"}
     times = dict.fromkeys(("firstTimestamp", "lastTimestamp"), "9999-12-31T23:59:59Z")
     body = {"type": "Warning", "reason": text, "message": text, "involvedObject": about, **times}
     return {"apiVersion": "v1", "kind": "Event", "metadata": metadata, **body}

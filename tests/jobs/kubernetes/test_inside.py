@@ -17,7 +17,7 @@ from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import completed, swept, until
-from trainium_cdk.client.jobs import use
+from trainium_cdk.client.jobs import metrics
 from trainium_cdk.client.jobs.backend import named_node
 from trainium_cdk.client.jobs.forward import answers
 from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, inside
@@ -226,9 +226,9 @@ def test_the_nodes_their_use_and_the_instance_of_one(
     )
     monitor.write_text(f'#!/bin/sh\n{run} "$@"\n')
     monitor.chmod(0o755)
-    said = backend.on_nodes(sent.id, ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *use.WORDS])
-    assert [use.parse(node, text) for node, text in enumerate(said)] == [
-        use.Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)
+    said = backend.on_nodes(sent.id, ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *metrics.ask_use()])
+    assert [metrics.use_of(node, text) for node, text in enumerate(said)] == [
+        metrics.Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)
     ], said
     *training, system = backend.nodes()
     assert [(node.queue, node.instance_type, node.state, node.job) for node in training] == [

@@ -11,10 +11,10 @@ import pytest
 
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.client.jobs.kubernetes import names, status
+from trainium_cdk.client.jobs.kubernetes import parts, status
 from trainium_cdk.client.jobs.kubernetes.objects import Object, Objects, objects
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.runner import Pyz, pyz
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import JobError, Script
@@ -127,7 +127,7 @@ def test_the_job_arrives_as_it_was_described() -> None:
 
 def test_the_runner_is_named_by_its_content_and_never_changes() -> None:
     runner = made().runner
-    assert runner["metadata"]["name"] == names.runner(pyz().name)
+    assert runner["metadata"]["name"] == parts.runner(pyz().name)
     assert base64.b64decode(runner["binaryData"]["runner.pyz"]) == pyz().content
     assert runner["immutable"] is True
     assert len(json.dumps(runner)) < 1_000_000
@@ -164,19 +164,19 @@ def test_a_jobset_is_in_no_queue_until_all_is_there(
     [job] = found.jobs
     assert found.release == release
     assert job["spec"]["suspend"] is True
-    assert not {names.QUEUE_LABEL, names.AFTER_LABEL} & job["metadata"]["labels"].keys()
-    assert job["metadata"]["annotations"].get(names.AFTER) == fields.get("after")
-    assert job["metadata"]["annotations"][names.QUEUE] == "trn"
+    assert not {parts.QUEUE_LABEL, parts.AFTER_LABEL} & job["metadata"]["labels"].keys()
+    assert job["metadata"]["annotations"].get(parts.AFTER) == fields.get("after")
+    assert job["metadata"]["annotations"][parts.QUEUE] == "trn"
 
 
 def test_of_an_array_the_first_member_decides_and_all_share_the_rest() -> None:
     found = made(*ALL, array="0-999", env=SECRET)
     assert [len(found.jobs), len(found.parts)] == [1000, 4]
     labels = [job["metadata"]["labels"] for job in found.jobs]
-    assert [names.AFTER_LABEL in one for one in labels[:3]] == [False, True, True]
-    assert {one[names.ARRAY_LABEL] for one in labels} == {"run-t"}
+    assert [parts.AFTER_LABEL in one for one in labels[:3]] == [False, True, True]
+    assert {one[parts.ARRAY_LABEL] for one in labels} == {"run-t"}
     assert len(json.dumps(found.jobs[-1])) < 8_000
-    folders = [json.loads(job["metadata"]["annotations"][names.DESCRIPTION])["directory"] for job in found.jobs]
+    folders = [json.loads(job["metadata"]["annotations"][parts.DESCRIPTION])["directory"] for job in found.jobs]
     assert folders[7] == "/efs/trn/jobs/run-t/7"
 
 

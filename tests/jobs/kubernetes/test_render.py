@@ -15,11 +15,11 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import golden
-from trainium_cdk.client.jobs.answers import settings_in
-from trainium_cdk.client.jobs.kubernetes import names, render
-from trainium_cdk.client.jobs.kubernetes.names import MAX_NAME, object_name
+from trainium_cdk.client.jobs.kubernetes import parts, render
 from trainium_cdk.client.jobs.kubernetes.objects import objects, text
+from trainium_cdk.client.jobs.kubernetes.parts import MAX_NAME, object_name
 from trainium_cdk.client.jobs.models import Plan
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, TorchTitan
 from trainium_cdk.runner import spec
@@ -92,7 +92,7 @@ def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_conten
     made = Script(
         filename="run.sh", content=b"true secret", args=("secret",), env={"TOKEN": "secret"}, nodes=2, name="own"
     )
-    record = objects(render(made, CLUSTER, "t"), CLUSTER).jobs[0]["metadata"]["annotations"][names.DESCRIPTION]
+    record = objects(render(made, CLUSTER, "t"), CLUSTER).jobs[0]["metadata"]["annotations"][parts.DESCRIPTION]
     assert settings_in(record) == {"filename": "run.sh", "nodes": 2, "name": "own"}
     assert "secret" not in record
     assert [settings_in(damaged) for damaged in ("", "{}", "[]", '{"job": 1}', "[" * 10_000)] == [{}] * 5

@@ -20,7 +20,7 @@ from trainium_cdk.cdk.eks.scaler.labels import LEAVING
 from trainium_cdk.client.jobs import kubernetes
 from trainium_cdk.client.jobs.kubernetes import ApiError, inside, logs, nodes, reader
 from trainium_cdk.client.jobs.kubernetes.api import _PATHS, _read, _without
-from trainium_cdk.client.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
+from trainium_cdk.client.jobs.kubernetes.parts import DESCRIPTION, JOB_LABEL, TASK_LABEL
 from trainium_cdk.description.outputs import GROUP_LABEL
 from trainium_cdk.jobs import JobError
 

@@ -14,7 +14,7 @@ from tests.jobs.kubernetes.conftest import NODES, Running, script
 from tests.support import until
 from trainium_cdk.client.cli import follow
 from trainium_cdk.client.cli.app import app
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.errors import JobError
 
@@ -28,13 +28,13 @@ def cores(backend: KubernetesBackend, running: Running) -> Iterator[str]:
     body: dict[str, Any] = copy.deepcopy(
         objects(backend.render(script(b"true", nodes=1), "cores"), backend.cluster).jobs[0]
     )
-    body["metadata"] = {"name": "cores", "namespace": "training", "labels": {names.QUEUE_LABEL: "trn"}}
+    body["metadata"] = {"name": "cores", "namespace": "training", "labels": {parts.QUEUE_LABEL: "trn"}}
     body["spec"]["suspend"] = True
     for container in status.train_spec(body)["containers"]:
         container["resources"] = {"limits": {"aws.amazon.com/neuroncore": "2"}}
     api.create(body)
     yield "cores"
-    api.delete(path_of(names.JOBSET, "JobSet", "cores", "training"))
+    api.delete(path_of(parts.JOBSET, "JobSet", "cores", "training"))
     assert until(lambda: backend.others() == ())
 
 

@@ -20,7 +20,7 @@ from trainium_cdk import settings
 from trainium_cdk.cdk.eks import manifests
 from trainium_cdk.cdk.eks.access import EDITORS
 from trainium_cdk.cdk.eks.installation import Installation
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, parts, render, status
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 
 pytestmark = pytest.mark.sweep
@@ -85,23 +85,23 @@ def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
         "conditions": [{**condition, "lastTransitionTime": "2026-11-23T22:00:00Z"}],
     }
     api.patch_status(
-        path_of(names.JOBSET, "JobSet", rendered.id, backend.cluster.namespace), made["metadata"]["uid"], ended
+        path_of(parts.JOBSET, "JobSet", rendered.id, backend.cluster.namespace), made["metadata"]["uid"], ended
     )
     if number >= _WITH_PODS:
         return
     template = copy.deepcopy(wanted["spec"]["replicatedJobs"][0]["template"])
     ours = {**template["metadata"]["labels"]}
-    batch = _object("batch/v1", "Job", names.train_job(rendered.id), made, ours)
+    batch = _object("batch/v1", "Job", parts.train_job(rendered.id), made, ours)
     batch = api.create({**batch, "spec": {**template["spec"], "managedBy": "example.com/none"}})
     for index in range(2):
         pod = _object(
             "v1",
             "Pod",
-            f"{names.train_job(rendered.id)}-{index}-abcde",
+            f"{parts.train_job(rendered.id)}-{index}-abcde",
             batch,
             template["spec"]["template"]["metadata"]["labels"],
         )
-        pod["metadata"]["labels"] |= {names.INDEX_LABEL: str(index)}
+        pod["metadata"]["labels"] |= {parts.INDEX_LABEL: str(index)}
         pod = api.create({**pod, "spec": {**template["spec"]["template"]["spec"], "schedulerName": "none"}})
         code = {"exitCode": failed, "startedAt": "2026-11-23T21:00:00Z", "finishedAt": "2026-11-23T22:00:00Z"}
         state = {

@@ -10,7 +10,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, script, text
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, names
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, parts
 
 VALUE = "value-of-the-parameter"
 
@@ -35,7 +35,7 @@ def test_pods_have_the_value_and_objects_the_reference(
             ("v1", "ConfigMap"),
             ("v1", "Pod"),
             ("v1", "Event"),
-            (names.JOBSET, "JobSet"),
+            (parts.JOBSET, "JobSet"),
         )
     )
     ended = backend.wait(sent.id, 120)

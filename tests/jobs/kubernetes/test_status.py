@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.client.jobs.kubernetes import pods, status
-from trainium_cdk.client.jobs.kubernetes.names import (
+from trainium_cdk.client.jobs.kubernetes import parts, status
+from trainium_cdk.client.jobs.kubernetes.parts import (
     AFTER,
     AFTER_LABEL,
     DESCRIPTION,
@@ -456,7 +456,7 @@ def test_what_prepares_and_whose_memory_was_full(over: bool) -> None:
     """The setting to raise is named."""
     found = seen("", stages=("prepare", TRAIN))
     found.job["metadata"]["labels"] = {AFTER_LABEL: "run-prepare"}
-    spec = {**pods.ON_SYSTEM, "containers": [{"name": "prepare", "resources": {"limits": {"memory": "4096Mi"}}}]}
+    spec = {**parts.ON_SYSTEM, "containers": [{"name": "prepare", "resources": {"limits": {"memory": "4096Mi"}}}]}
     labels = {TASK_LABEL: "prepare"}
     pod = {
         "metadata": {"labels": labels},

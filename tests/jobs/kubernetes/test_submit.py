@@ -11,11 +11,12 @@ import pytest
 from tests.jobs.kubernetes.conftest import Running
 from tests.jobs.kubernetes.test_objects import ALL, SECRET, described
 from tests.support import until
-from trainium_cdk.client.jobs.kubernetes import Api, kubernetes_api, names, submit
+from trainium_cdk.client.jobs.kubernetes import Api, kubernetes_api, submit
+from trainium_cdk.client.jobs.kubernetes import parts as names
 from trainium_cdk.client.jobs.kubernetes.objects import objects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter, kind_of
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.errors import SubmitError
 from trainium_cdk.jobs import Script
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from trainium_cdk.client.jobs.kubernetes import look, status
-from trainium_cdk.client.jobs.kubernetes.names import DESCRIPTION, QUEUE_LABEL, TASK_LABEL, TRAIN
+from trainium_cdk.client.jobs.kubernetes.parts import DESCRIPTION, QUEUE_LABEL, TASK_LABEL, TRAIN
 from trainium_cdk.client.operations import why_kubernetes
 from trainium_cdk.errors import ApiError
 

@@ -17,7 +17,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import NODES, Running, serving
 from tools.benchmarks.goodput.figure import Fault
-from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
+from trainium_cdk.client.jobs.kubernetes import KubernetesBackend, kubernetes_api, parts
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.jobs import Script
@@ -54,7 +54,7 @@ class Kubernetes:
 
     def lose(self, id: str, fault: Fault, goes_on: Callable[[], bool]) -> float:
         """The node leaves the cluster, as after the end of its instance. Its pod is deleted, for which Kubernetes itself would wait."""
-        [pod] = [one for one in self._pods(id) if one["metadata"]["labels"].get(names.INDEX_LABEL) == str(fault.node)]
+        [pod] = [one for one in self._pods(id) if one["metadata"]["labels"].get(parts.INDEX_LABEL) == str(fault.node)]
         kubernetes = self._running.kubernetes
         kubernetes.remove_node(pod["spec"]["nodeName"])
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
@@ -69,7 +69,7 @@ class Kubernetes:
         return calendar.timegm(time.strptime(made, "%Y-%m-%dT%H:%M:%SZ"))
 
     def _pods(self, id: str) -> list[dict[str, Any]]:
-        selector = f"{names.JOB_LABEL}={names.object_name(id)}"
+        selector = f"{parts.JOB_LABEL}={parts.object_name(id)}"
         path = path_of("v1", "Pod", namespace="training")
         every = self._running.kubernetes.api().get(path, labelSelector=selector)["items"]
         return [one for one in every if one["status"].get("phase") in ("Pending", "Running")]

@@ -37,7 +37,7 @@ from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import SERVICE_ACCOUNT
 from trainium_cdk.description.outputs.eks import JOB_USER
 from trainium_cdk.description.settings import Mirror, Plugins, Scaling, TeamQueue
-from trainium_cdk.description.settings.types import LIST_TOKEN
+from trainium_cdk.text import LIST_TOKEN
 
 HELM_MINUTES = 10
 """Lambda stops the function after 15, and Helm must end before it: otherwise the release stays `pending`."""

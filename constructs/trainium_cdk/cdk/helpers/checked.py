@@ -14,7 +14,7 @@ from constructs import Construct
 from pydantic import BaseModel
 
 from trainium_cdk.cdk.helpers.stack_wide import share
-from trainium_cdk.description.settings.types import is_number_token
+from trainium_cdk.description.settings.base import is_number_token
 from trainium_cdk.errors import SettingsError, similar
 from trainium_cdk.problems import Source
 from trainium_cdk.text import choices

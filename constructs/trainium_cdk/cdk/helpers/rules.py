@@ -10,9 +10,10 @@ from constructs import Construct, IValidation
 
 from trainium_cdk.cdk.helpers.stack_wide import place_of
 from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.settings.base import NUMBER_TOKEN
 from trainium_cdk.description.settings.reserved import group_region
 from trainium_cdk.description.settings.section import NodeSettings
-from trainium_cdk.description.settings.types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
+from trainium_cdk.text import LIST_TOKEN, LOOKUP, PLACEHOLDERS
 
 # also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")

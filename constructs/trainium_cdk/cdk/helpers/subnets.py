@@ -13,7 +13,7 @@ from trainium_cdk.cdk.helpers.custom_resources import custom_resource, permissio
 from trainium_cdk.cdk.helpers.permissions import allow
 from trainium_cdk.cdk.helpers.stack_wide import once
 from trainium_cdk.description.settings.slurm import SlurmQueue
-from trainium_cdk.description.settings.types import LIST_TOKEN
+from trainium_cdk.text import LIST_TOKEN
 
 _KIND = "TrnSubnetChoice"
 ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)

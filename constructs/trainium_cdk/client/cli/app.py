@@ -71,6 +71,7 @@ COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in gr
 _USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
 WORDS = "trn.words"
 """Where the words of the command line are kept."""
+_JOB_FILES = (".yaml", ".yml")
 _TYPED = {"–": "--", "—": "--", "−": "-", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}
 """What a shell reads, for what text editors make of it."""
 _ALSO = "Also: trn --version, trn --install-completion"
@@ -101,14 +102,13 @@ class _Commands(TyperGroup):
         if (word := next(of_editors, "")) and not ctx.resilient_parsing:
             ctx.fail(f"{word} begins with {word[0]}, as text editors write it. Write {_TYPED[word[0]]}")
         if args[:1] == ["submit"]:
-            from trainium_cdk.client.cli.kinds import job_file
             from trainium_cdk.client.cli.submit import check_kind, command_of
 
             def made(given: Sequence[str]) -> Any:
                 return _command(args[0], command_of(given))
 
             words = args[1:]
-            if name := job_file(words, made):
+            if name := _job_file(words, made):
                 from trainium_cdk.client.cli.job_file import expand
 
                 words = expand(ctx, words, name, made)
@@ -150,6 +150,17 @@ class _Commands(TyperGroup):
             if own and type(e).__name__ == "NoSuchOption":
                 _answer(e, ctx.meta[WORDS])
             raise
+
+
+def _job_file(words: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> str:
+    """The job file among the words after `submit`; empty if there is none. `command_of`: returns the command for such words."""
+    from trainium_cdk.client.cli.options import parsed, split
+
+    own, _ = split(words)
+    if not any(word.endswith(_JOB_FILES) for word in own):
+        return ""
+    found = parsed(command_of(()), own)
+    return next((w for w in (found.get("job"), *(found.get("args") or ())) if w and w.endswith(_JOB_FILES)), "")
 
 
 def _place(ctx: Any, names: Sequence[Any]) -> str:

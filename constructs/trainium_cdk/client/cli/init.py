@@ -16,8 +16,7 @@ from trainium_cdk.client.cli.output import log, write_file
 from trainium_cdk.client.cli.use import remember
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description import engines
-from trainium_cdk.description.engines import SLURM
-from trainium_cdk.description.remembered import InUse
+from trainium_cdk.description.engines import SLURM, InUse
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:

@@ -1,23 +1,25 @@
-"""`trn submit --list`: the kinds of jobs that can be submitted."""
+"""The kinds of jobs that can be submitted: their list (`trn submit --list`), and the options of each, which are its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from trainium_cdk.client.cli.named import did_you_mean, end_of_sentence
-from trainium_cdk.client.cli.options import Json, Target, deployed, help_of, on_cluster
+from trainium_cdk.client.cli.options import CLUSTER_OPTIONS, Json, Target, deployed, help_of, on_cluster, parts_of
 from trainium_cdk.client.cli.output import echo, echo_json, log
-from trainium_cdk.client.jobs.quote import printed
-from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from trainium_cdk.client.jobs.models import Job
 
-_SUFFIXES = (".yaml", ".yml")
+_WHERE = frozenset(CLUSTER_OPTIONS) - {"_env"}
+"""Options that say where. One file says it, or `trn use`: the short help has no other."""
 
 
 @on_cluster(local=False)
@@ -107,43 +109,41 @@ def _describe(
     }
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of a command line before `--`; and the rest, which begins with it."""
-    end = words.index("--") if "--" in words else len(words)
-    return list(words[:end]), list(words[end:])
+def is_own(kind: type[Job], name: str) -> bool:
+    """Return whether scripts lack this field, or have it with another meaning."""
+    from trainium_cdk.client.jobs.kinds.script import Script
+
+    return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
 
 
-def parsed(command: Any, own: Sequence[str]) -> dict[str, Any]:
-    """The values of a command's parameters, by name. An unknown option is an argument. Empty for a line that Typer refuses later."""
-    lenient = command.context_class(command, ignore_unknown_options=True)
-    try:
-        return dict(command.make_parser(lenient).parse_args(list(own))[0])
-    except Exception:
-        return {}
+def option_of(kind: type[Job], name: str) -> inspect.Parameter:
+    """The option of a field."""
+    field, dashed = kind.model_fields[name], name.replace("_", "-")
+    value: Any = _type(field)
+    flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
+    if any(get_origin(part) is tuple for part in parts_of(field.annotation)):
+        value = list[str]
+    annotation = Annotated[value | None, typer.Option(flags, help=help_of(kind, name))]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def job_file(words: Sequence[str], command_of: Callable[[Sequence[str]], Any]) -> str:
-    """The job file among the words after `submit`; empty if there is none. `command_of`: returns the command for such words."""
-    own, _ = split(words)
-    if not any(word.endswith(_SUFFIXES) for word in own):
-        return ""
-    found = parsed(command_of(()), own)
-    return next((w for w in (found.get("job"), *(found.get("args") or ())) if w and w.endswith(_SUFFIXES)), "")
+def in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter that is described by the first sentence of its help."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    value, described = get_args(parameter.annotation)
+    short = copy(described)
+    short.help, short.show_envvar = re.split(r"(?<=\.) ", described.help)[0], False
+    short.hidden = short.hidden or parameter.name in _WHERE
+    return parameter.replace(annotation=Annotated[value, short])
 
 
-def check_known(job: str) -> None:
-    """Raises JobError: there is neither a kind nor a file of that name."""
-    from trainium_cdk.client.jobs.kinds import by_name, submittable
+def _type(field: FieldInfo) -> type:
+    parts = [_type_of_values(part) for part in parts_of(field.annotation)]
+    return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
 
-    if by_name(job):
-        return
-    try:
-        exists = "/" in job or "." in job or bool(job and Path(job).exists())
-    except (OSError, ValueError):  # the name is too long, or contains a NUL byte
-        exists = False
-    if not exists:
-        files = (one.name for one in Path().glob("*.[ps][yh]"))
-        raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, "
-            f"the path of a script, or a command after --: trn submit -- {printed(job[:80])} ..."
-        )
+
+def _type_of_values(part: Any) -> Any:
+    """The type of a Literal's values, if it is one type: a field that allows 1 or 2 does not take the text '1'."""
+    types = {type(value) for value in get_args(part)} if get_origin(part) is Literal else set()
+    return types.pop() if len(types) == 1 else part

@@ -16,8 +16,7 @@ import typer
 
 from trainium_cdk.client.cli.app import SETTINGS
 from trainium_cdk.client.cli.diff import App
-from trainium_cdk.client.cli.kinds import split
-from trainium_cdk.client.cli.options import EnvFile, Target, backend, described, id_in_app, name_in_account, user
+from trainium_cdk.client.cli.options import EnvFile, Target, backend, described, id_in_app, name_in_account, split, user
 from trainium_cdk.client.cli.output import log, status_when_interrupted
 from trainium_cdk.client.cli.progress import working
 from trainium_cdk.client.jobs.quote import printed

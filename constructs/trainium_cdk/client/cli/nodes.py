@@ -111,14 +111,14 @@ def top(
 
     As neuron-monitor reports it; with --node, neuron-top is opened there.
     """
-    from trainium_cdk.client.jobs.use import WORDS, parse
+    from trainium_cdk.client.jobs.metrics import ask_use, use_of
 
     jobs = backend(on)
     if node is not None:
         raise typer.Exit(jobs.execute(as_given(jobs, id), node, ["neuron-top"]))
     id = as_given(jobs, id)
-    said = jobs.on_nodes(id, WORDS)
-    found = [use for number, text in enumerate(said) if (use := parse(number, text))]
+    said = jobs.on_nodes(id, ask_use())
+    found = [use for number, text in enumerate(said) if (use := use_of(number, text))]
     if not found:
         reason = next((text.strip().splitlines()[-1] for text in said if text.strip()), "no node answered")
         raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")

@@ -1,4 +1,4 @@
-"""Options that several commands share: they select the stack."""
+"""Options that several commands share: they select the stack. And the words of a command line that submits a job."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, g
 
 import typer
 
-from trainium_cdk.client.cli.named import unknown
+from trainium_cdk.client.cli.named import did_you_mean, end_of_sentence, unknown
 from trainium_cdk.client.cli.output import log
 from trainium_cdk.client.cli.use import kept
 from trainium_cdk.client.jobs.quote import printed
 from trainium_cdk.description import engines
-from trainium_cdk.description.engines import EKS
-from trainium_cdk.description.remembered import in_use
-from trainium_cdk.errors import OutputsError, SettingsFileError, TrnError
+from trainium_cdk.description.engines import EKS, in_use
+from trainium_cdk.errors import JobError, OutputsError, SettingsFileError, TrnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pydantic.fields import FieldInfo
 
@@ -440,3 +439,36 @@ def choices_of(field: FieldInfo) -> list[str]:
     """The allowed values of a field, if limited."""
     literals = [part for part in parts_of(field.annotation) if get_origin(part) is Literal]
     return [str(value) for part in literals for value in get_args(part)]
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line before `--`; and the rest, which begins with it."""
+    end = words.index("--") if "--" in words else len(words)
+    return list(words[:end]), list(words[end:])
+
+
+def parsed(command: Any, own: Sequence[str]) -> dict[str, Any]:
+    """The values of a command's parameters, by name. An unknown option is an argument. Empty for a line that Typer refuses later."""
+    lenient = command.context_class(command, ignore_unknown_options=True)
+    try:
+        return dict(command.make_parser(lenient).parse_args(list(own))[0])
+    except Exception:
+        return {}
+
+
+def check_known(job: str) -> None:
+    """Raises JobError: there is neither a kind nor a file of that name."""
+    from trainium_cdk.client.jobs.kinds import by_name, submittable
+
+    if by_name(job):
+        return
+    try:
+        exists = "/" in job or "." in job or bool(job and Path(job).exists())
+    except (OSError, ValueError):  # the name is too long, or contains a NUL byte
+        exists = False
+    if not exists:
+        files = (one.name for one in Path().glob("*.[ps][yh]"))
+        raise JobError(
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], (*submittable(), *files)))} Give {', '.join(submittable())}, "
+            f"the path of a script, or a command after --: trn submit -- {printed(job[:80])} ..."
+        )

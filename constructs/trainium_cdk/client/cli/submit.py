@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.client.cli.kinds import check_known, parsed, split
+from trainium_cdk.client.cli.kinds import in_brief, is_own, option_of
 from trainium_cdk.client.cli.kinds import kinds as list_kinds
 from trainium_cdk.client.cli.named import is_full_id, resolve_id
 from trainium_cdk.client.cli.options import (
@@ -24,11 +23,12 @@ from trainium_cdk.client.cli.options import (
     at,
     backend,
     catalog_of,
+    check_known,
     described,
-    help_of,
     on_cluster,
-    parts_of,
+    parsed,
     planned,
+    split,
     user,
 )
 from trainium_cdk.client.cli.output import (
@@ -45,11 +45,10 @@ from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from trainium_cdk.client.jobs.backend import Backend
     from trainium_cdk.client.jobs.models import Job, Plan
     from trainium_cdk.client.jobs.status import Submitted
+    from trainium_cdk.description.outputs import Cluster
     from trainium_cdk.description.settings import Environment
 
 _Of = typer.Option
@@ -63,8 +62,6 @@ _OF_SCRIPTS = frozenset({"args", "workdir", "requirements", "sweep", "yes"})
 """Parameters that only a script has."""
 _LIMITS = frozenset({"--dry-run", "--max-usd", "--time-limit"})
 """Options without which a job costs more."""
-_WHERE = frozenset(CLUSTER_OPTIONS) - {"_env"}
-"""Options that say where. One file says it, or `trn use`: the short help has no other."""
 SCRIPT = "script"
 _COMMAND = "trn.command"
 """Name of the flag for a command after `--`, in place of a job."""
@@ -104,7 +101,7 @@ def of_kind(name: str) -> Callable[..., None]:
     assert kind is not None  # noqa: S101  `command_of` has found it
     signature = inspect.signature(submit, eval_str=True)
     fixed = {n: p for n, p in signature.parameters.items() if n != "fields"}
-    fields = {n: _option(kind, n) for n in kind.model_fields if n not in _GIVEN_OTHERWISE}
+    fields = {n: option_of(kind, n) for n in kind.model_fields if n not in _GIVEN_OTHERWISE}
     own = {n for n in fields if name != SCRIPT and is_own(kind, n)}
     shared = {n: p for n, p in fixed.items() if name in ("", SCRIPT) or n not in _OF_SCRIPTS} | fields
 
@@ -114,51 +111,11 @@ def of_kind(name: str) -> Callable[..., None]:
     def place(n: str) -> int:
         return 0 if n in own else 3 if n in CLUSTER_OPTIONS else 2 if n in fields else 1
 
-    parameters = [shared[n] if n in own or name == SCRIPT else _in_brief(shared[n]) for n in sorted(shared, key=place)]
+    parameters = [shared[n] if n in own or name == SCRIPT else in_brief(shared[n]) for n in sorted(shared, key=place)]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = f"Submit {name}: {kind.TITLE}.\n\n{_OF_KIND}" if name else submit.__doc__
     return run
-
-
-def is_own(kind: type[Job], name: str) -> bool:
-    """Return whether scripts lack this field, or have it with another meaning."""
-    from trainium_cdk.client.jobs.kinds.script import Script
-
-    return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
-
-
-def _option(kind: type[Job], name: str) -> inspect.Parameter:
-    """The option of a field."""
-    field, dashed = kind.model_fields[name], name.replace("_", "-")
-    value: Any = _type(field)
-    flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
-    if any(get_origin(part) is tuple for part in parts_of(field.annotation)):
-        value = list[str]
-    annotation = Annotated[value | None, _Of(flags, help=help_of(kind, name))]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter that is described by the first sentence of its help."""
-    if get_origin(parameter.annotation) is not Annotated:
-        return parameter
-    value, described = get_args(parameter.annotation)
-    short = copy(described)
-    short.help, short.show_envvar = re.split(r"(?<=\.) ", described.help)[0], False
-    short.hidden = short.hidden or parameter.name in _WHERE
-    return parameter.replace(annotation=Annotated[value, short])
-
-
-def _type(field: FieldInfo) -> type:
-    parts = [_type_of_values(part) for part in parts_of(field.annotation)]
-    return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
-
-
-def _type_of_values(part: Any) -> Any:
-    """The type of a Literal's values, if it is one type: a field that allows 1 or 2 does not take the text '1'."""
-    types = {type(value) for value in get_args(part)} if get_origin(part) is Literal else set()
-    return types.pop() if len(types) == 1 else part
 
 
 @on_cluster()
@@ -254,7 +211,6 @@ def submit(
 
     `trn submit --list` lists the kinds, `trn submit KIND --help` has a kind's options, `trn submit script --help` more about these.
     """
-    from trainium_cdk.client.jobs.connection import render
     from trainium_cdk.client.jobs.job_spec import new_token
 
     if follow and (as_json or dry_run):
@@ -277,7 +233,7 @@ def submit(
         return
     _offer_packages(made)
     token = new_token() if token is None else token
-    plan = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
+    plan = jobs.render(made, token) if jobs else _rendering(cluster).render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
     if dry_run or jobs is None:
         _dry_run(plan, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
@@ -368,7 +324,6 @@ def _next(plan: Plan, id: str, where: str, *, follow: bool) -> Iterator[str]:
 
 def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """Print the submission to standard output, and the job's needs to standard error. Nothing is sent."""
-    from trainium_cdk.client.jobs.connection import text
     from trainium_cdk.client.jobs.plan import hour_usd, price
 
     catalog = catalog_of(environment)
@@ -388,7 +343,7 @@ def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_j
                 "usd_per_hour": hour_usd(plan, catalog),
                 "price": price(plan, catalog),
                 "plan": plan.describe(),
-                "sent": text(plan),
+                "sent": _text(plan),
             }
         )
         return
@@ -403,7 +358,23 @@ def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_j
         log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
         log(line)
-    write_bytes(text(plan).encode(), lambda _: None, output_filter())
+    write_bytes(_text(plan).encode(), lambda _: None, output_filter())
+
+
+def _text(plan: Plan) -> str:
+    """A rendered job for people, without the values of its variables."""
+    return str(_rendering(plan.cluster).text(plan))
+
+
+def _rendering(cluster: Cluster) -> ModuleType:
+    """The module with an engine's `render` and `text`. The cluster is not asked, and need not be deployed."""
+    if cluster.containers:
+        from trainium_cdk.client.jobs.kubernetes import objects
+
+        return objects
+    from trainium_cdk.client.jobs import job_spec
+
+    return job_spec
 
 
 def _processes(plan: Plan) -> str:
@@ -486,9 +457,9 @@ def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, A
 
 def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
     """The variables of files, and single ones, which win."""
-    from trainium_cdk.client.cli.env_file import read
+    from trainium_cdk.client.cli.job_file import read_variables
 
-    pairs = {name: value for file in files for name, value in read(file).items()}
+    pairs = {name: value for file in files for name, value in read_variables(file).items()}
     for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:

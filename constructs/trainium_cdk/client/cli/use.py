@@ -9,8 +9,7 @@ import typer
 
 from trainium_cdk.client.cli.output import echo, log, write_file
 from trainium_cdk.client.jobs.quote import printed
-from trainium_cdk.description.engines import EKS
-from trainium_cdk.description.remembered import InUse, in_use, place
+from trainium_cdk.description.engines import EKS, InUse, in_use, place
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk._aws import SANDBOX, sandboxed
 from trainium_cdk.client.cli.output import Row, draws, line, lines, state_text
-from trainium_cdk.client.drawing.chart import number
+from trainium_cdk.client.drawing import number
 from trainium_cdk.client.jobs.report.curve import METRICS, Curve
 from trainium_cdk.client.jobs.report.page import figures
 from trainium_cdk.client.jobs.report.run import PAUSE, Live, begun
-from trainium_cdk.client.jobs.report.text import duration
 from trainium_cdk.client.jobs.status import last_step
 from trainium_cdk.errors import TrnError
 from trainium_cdk.runner.readers import FOUND
+from trainium_cdk.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

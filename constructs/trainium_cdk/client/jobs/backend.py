@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from trainium_cdk.client.jobs.answers import Document
+from trainium_cdk.client.jobs.runner import Document
 from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.errors import (
     JobError,

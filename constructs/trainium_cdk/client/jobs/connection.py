@@ -1,11 +1,10 @@
-"""Connecting to a deployed stack, to run jobs on it; what a job is on a cluster, without a connection; and the deployed clusters of an account."""
+"""Connecting to a deployed stack, to run jobs on it; and the deployed clusters of an account."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.backend import Backend
@@ -14,7 +13,7 @@ from trainium_cdk.description.outputs.read import Deployed, deployed
 from trainium_cdk.errors import OutputsError, TrnError
 
 if TYPE_CHECKING:
-    from trainium_cdk.client.jobs.models import AnyJob, Plan
+    from trainium_cdk.client.jobs.slurm.transport import Transport
 
 DEFAULT_STACK = engines.DEFAULT
 
@@ -45,39 +44,23 @@ def connect(
     return _CONNECT[found.engine](found, local, say)
 
 
-def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
-    """Return the plan that `Backend.submit` would send to a cluster. The cluster is not asked, and need not be deployed.
-
-    Raises:
-        JobError: the job does not fit the cluster, or the token is not valid.
-    """
-    plan: Plan = _functions(cluster).render(job, cluster, token)
-    return plan
-
-
-def text(plan: Plan) -> str:
-    """Return a rendered job as text for people, without the values of its variables."""
-    return str(_functions(plan.cluster).text(plan))
-
-
-def _functions(cluster: outputs.Cluster) -> ModuleType:
-    """The module of an engine's `render` and `text`."""
-    if cluster.containers:
-        from trainium_cdk.client.jobs.kubernetes import objects
-
-        return objects
-    from trainium_cdk.client.jobs.slurm import submission
-
-    return submission
-
-
 _Say = Callable[[str], None] | None
 
 
 def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.connection import connect as connect_to
+    from trainium_cdk.client.jobs.slurm import transport
+    from trainium_cdk.client.jobs.slurm.backend import SlurmBackend
 
-    return connect_to(cluster, local=local, say=say)
+    here = transport.is_head_node(cluster) if local is None else local
+    if here:
+        return SlurmBackend(transport.of_caller(cluster), transport.LocalTransport())
+
+    def over_run_command() -> Transport:
+        from trainium_cdk.client.jobs.slurm.ssm import SsmTransport  # with boto3
+
+        return SsmTransport.of(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
 
 
 def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
@@ -87,9 +70,19 @@ def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
 
 
 def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
-    from trainium_cdk.client.jobs.slurm.connection import connect_pcs
+    """On a login node, `local` is given: it is not detected."""
+    from trainium_cdk.client.jobs.slurm import transport
+    from trainium_cdk.client.jobs.slurm.backend import SlurmBackend
 
-    return connect_pcs(cluster, local=local, say=say)
+    if local:
+        return SlurmBackend(transport.of_caller(cluster), transport.LocalTransport())
+
+    def over_run_command() -> Transport:
+        from trainium_cdk.client.jobs.slurm.ssm import LoginNodeTransport
+
+        return LoginNodeTransport(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
 
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.models import Job as AnyJob
 from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.plan import hour_usd
+from trainium_cdk.client.jobs.plan import plan as fit
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.client.jobs.words import seconds, shared
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, UnknownCatalogEntry
+from trainium_cdk.runner import slurm
+from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.spec import (
     Budget,
     Checkpoints,
@@ -26,6 +32,7 @@ from trainium_cdk.runner.spec import (
     Slurm,
     StageSpec,
     Word,
+    to_json,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ LARGE = 64
 """From this number of nodes, torch-xla's rendezvous store is not used. The vendor documents no number; `env` overrides."""
 _FORK_SAFE_BELOW = (5, 15)
 _NEWEST = (99, 0)
+_HIDDEN = "(not shown)"
 COMPILER = "neuron_parallel_compile"
 """Runs a program until its graphs are known, and compiles them."""
 
@@ -58,6 +66,40 @@ def job_id(job: AnyJob, token: str) -> str:
 def new_token() -> str:
     """A unique token: the date and six random hexadecimal digits."""
     return f"{dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
+
+
+def render(job: AnyJob, cluster: SlurmCluster, token: str) -> Plan:
+    """Render a job for a cluster of Slurm, whose head node gets the data as it is.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is not valid.
+    """
+    name, fitted = job_id(job, token), fit(job, cluster)
+    return replace(fitted, spec=job_spec(name, fitted))
+
+
+def text(rendered: Plan) -> str:
+    """The job, and what sbatch gets. Variables have only their names, as they may be secrets; files have sizes."""
+    made = rendered.spec
+    job = to_json(made)
+    if made.variables:
+        job["variables"] = dict.fromkeys(made.variables, _HIDDEN)
+    if made.files:
+        job["files"] = {name: f"{len(content):,} bytes" for name, content in made.files.items()}
+    shown = {"job": job, "slurm": [_batch(rendered, stages) for stages in slurm.batches(made.stages)]}
+    return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+
+
+def _batch(rendered: Plan, stages: Sequence[StageSpec]) -> dict[str, Any]:
+    folder = Path(rendered.directory)
+    runner = f"{rendered.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
+    return {
+        "sbatch": slurm.sbatch_options(rendered.spec, stages, folder),
+        "script": slurm.batch_script(runner, folder, stages),
+    }
 
 
 def job_spec(name: str, plan: Plan, *, folder_of: Callable[[str], str] = str) -> JobSpec:

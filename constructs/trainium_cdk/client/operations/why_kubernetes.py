@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainium_cdk.client.jobs.kubernetes import names, reasons
+from trainium_cdk.client.jobs.kubernetes import parts, reasons
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.look import event_text
 from trainium_cdk.client.operations.why import LINES, Evidence
@@ -51,7 +51,7 @@ def _warning(event: Object) -> Evidence:
 def _waiting(api: Api) -> list[Object]:
     """Workloads without nodes, where the reason is known: AWS has none, a capacity block is over, or another job has them."""
     found = api.list("Workload", without=["podSets"])
-    return [w for w in found if not names.condition(w, "Finished") and reasons.why_no_nodes(w)]
+    return [w for w in found if not parts.condition(w, "Finished") and reasons.why_no_nodes(w)]
 
 
 def waits(workload: Object, devices: Mapping[str, int] | None = None) -> Evidence:

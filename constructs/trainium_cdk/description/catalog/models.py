@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.text import Text
 
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
@@ -389,3 +390,36 @@ class PcsFacts(Fact):
         description="options in the value of a parameter, with the first Slurm release that has them"
     )
     endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, except S3")
+
+
+class Helper(Fact):
+    """A pod that `trn` starts on a system node. It may use more CPU than it requests, and memory up to `limit`."""
+
+    cpu: int
+    memory: int
+    limit: int
+
+
+class Prepare(Fact):
+    """The pod that fetches what a job needs. What it requests of memory is its limit, too."""
+
+    cpu: int
+    memory: dict[Fetches, int]
+    source: str
+
+    def helper(self, fetches: Fetches, gib: int | None = None) -> Helper:
+        """Its size.
+
+        Args:
+            gib: of memory, instead of the default.
+        """
+        memory = gib * 1024 if gib else self.memory[fetches]
+        return Helper(cpu=self.cpu, memory=memory, limit=memory)
+
+
+class Helpers(Fact):
+    """The pods that `trn` starts."""
+
+    prepare: Prepare
+    tensorboard: Helper
+    reader: Helper

@@ -10,9 +10,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from trainium_cdk.description.catalog.constants import Fetches
 from trainium_cdk.description.catalog.lookup import DATA, read
-from trainium_cdk.description.catalog.models import Fact
+from trainium_cdk.description.catalog.models import Fact, Helpers
 
 
 class Machine(NamedTuple):
@@ -69,37 +68,6 @@ class Pod(Fact):
     @property
     def room(self) -> Room:
         return Room(self.cpu, self.memory)
-
-
-class Helper(Fact):
-    """A pod that `trn` starts on a system node. It may use more CPU than it requests, and memory up to `limit`."""
-
-    cpu: int
-    memory: int
-    limit: int
-
-
-class Prepare(Fact):
-    """The pod that fetches what a job needs. What it requests of memory is its limit, too."""
-
-    cpu: int
-    memory: dict[Fetches, int]
-    source: str
-
-    def helper(self, fetches: Fetches, gib: int | None = None) -> Helper:
-        """Its size.
-
-        Args:
-            gib: of memory, instead of the default.
-        """
-        memory = gib * 1024 if gib else self.memory[fetches]
-        return Helper(cpu=self.cpu, memory=memory, limit=memory)
-
-
-class Helpers(Fact):
-    prepare: Prepare
-    tensorboard: Helper
-    reader: Helper
 
 
 class PodFacts(Fact):

@@ -12,8 +12,8 @@ from trainium_cdk.description.checks.rule import Rules, duplicates, error, group
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.inventory import inventory
 from trainium_cdk.description.settings.principals import SSO_NAME, SSO_PATH, principal
-from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import is_placeholder
 
 WIDEST_NETWORK = 8
 """Shortest prefix that may reach a public API. No user owns a wider network."""

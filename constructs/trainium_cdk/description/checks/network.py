@@ -20,8 +20,8 @@ from trainium_cdk.description.checks.rule import (
 )
 from trainium_cdk.description.settings import Environment, Peering, Problem
 from trainium_cdk.description.settings.inventory import Inventory
-from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import is_placeholder
 
 RESERVED = 5
 """Addresses of each subnet that AWS reserves (VPC user guide, 2026-11)."""

@@ -14,9 +14,9 @@ from trainium_cdk.description.checks.rule import Rules, duplicates, error, info,
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.pcluster import LOG_DAYS
 from trainium_cdk.description.settings.reserved import PLACEMENT_GROUP_ID, is_group
-from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import is_placeholder
 
 STACKS = ("TrnPclusterStack", "TrnEksStack", "TrnPcsStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""

@@ -13,8 +13,8 @@ from trainium_cdk.description.checks.rule import Rules, error, info, warning
 from trainium_cdk.description.settings import Environment, Problem
 from trainium_cdk.description.settings.environment import KEY_ARN
 from trainium_cdk.description.settings.pcluster import PROVIDER_POLICIES
-from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import is_placeholder
 
 RULES = Rules()
 

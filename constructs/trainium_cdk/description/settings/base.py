@@ -1,12 +1,16 @@
-"""The base of every settings model, and the types that several of them share."""
+"""The base of every settings model, and the types that several of them share. Some take the CDK's own types and tokens in place of a number or a word.
+Nothing here imports the CDK."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -19,26 +23,22 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from trainium_cdk.description.catalog import Catalog
+from trainium_cdk.description.settings.keys import numbers, sections
 from trainium_cdk.description.settings.shape import problems_of
-from trainium_cdk.description.settings.types import (
-    FromGibibytes,
-    FromName,
-    MaybeNumberToken,
-    MaybeToken,
-    deferred,
-    is_number_token,
-    numbers,
-    sections,
-)
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.text import S3_FOLDER, Text
+from trainium_cdk.text import S3_FOLDER, Text, is_placeholder
+
+NUMBER_TOKEN = -1.8e289
+"""Numbers that stand for the CDK's tokens are below it."""
 
 
 class Settings(BaseModel):
@@ -102,6 +102,75 @@ def _docstrings(model: type[Settings]) -> Iterator[tuple[str, str]]:
         match key, below:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 yield name, inspect.cleandoc(text)
+
+
+def is_number_token(value: object) -> bool:
+    """Return whether a value is a number that stands for a token."""
+    return isinstance(value, int | float) and -math.inf < value <= NUMBER_TOKEN
+
+
+@cache
+def deferred(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model whose numbers may be tokens."""
+    return frozenset(f.alias or name for name, f in model.model_fields.items() if MaybeNumberToken in f.metadata)
+
+
+def _text_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, str) and is_placeholder(value) else check(value)
+
+
+def _number_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if is_number_token(value) else check(value)
+
+
+def _by(method: str, whole: str = "") -> Callable[[Any], Any]:
+    """Calls a method of the CDK's value; any other value stays. `whole` is the unit that must come out even."""
+
+    def convert(value: Any) -> Any:
+        own = getattr(value, method, None)
+        if not callable(own):
+            return value
+        try:
+            return own()
+        except RuntimeError as e:  # jsii's errors are RuntimeErrors
+            reason = str(e).partition("\n")[0].partition(": ")[2].rstrip(".")
+            raise wrong(reason or "it cannot be read", f"give whole {whole}") from None
+
+    return convert
+
+
+def _member(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _version(value: Any) -> Any:
+    return getattr(value, "version", value)
+
+
+def _word(value: Any) -> Any:
+    return str(value.value).lower().replace("_", "-") if isinstance(value, Enum) else value
+
+
+MaybeToken = WrapValidator(_text_or_checked)
+"""Outermost on a text: it may be a token, where the template can have one."""
+MaybeNumberToken = WrapValidator(_number_or_checked)
+"""On a number, after its limits and before `From...`: it may be a token, where the template can have one. All other numbers refuse tokens."""
+FromName = BeforeValidator(_by("to_string"))
+"""On a text: also an object with `to_string`, such as `ec2.InstanceType`."""
+FromGibibytes = BeforeValidator(_by("to_gibibytes", "GiB"))
+"""On a number of GiB: also a `Size`."""
+FromMebibytes = BeforeValidator(_by("to_mebibytes", "MiB"))
+"""On a number of MiB: also a `Size`."""
+FromMinutes = BeforeValidator(_by("to_minutes", "minutes"))
+"""On a number of minutes: also a `Duration`."""
+FromDays = BeforeValidator(_by("to_days", "days"))
+"""On a number of days: also a `Duration`."""
+FromMember = BeforeValidator(_member)
+"""On one of several words: also a member of an enum of the CDK whose value is that word as it is, such as `LustreDeploymentType.SCRATCH_2`."""
+FromWord = BeforeValidator(_word)
+"""On one of several words: also a member of an enum of the CDK whose value is that word, such as `CapacityType.ON_DEMAND`."""
+FromVersion = BeforeValidator(_version)
+"""On a version as text: also an object with `version`, such as `eks.KubernetesVersion`."""
 
 
 def on_or_off(value: Any) -> Any:

@@ -15,19 +15,17 @@ from trainium_cdk.description.settings.base import (
     Arn,
     BucketName,
     Cidr,
+    FromGibibytes,
+    FromMinutes,
+    FromVersion,
     InstanceTypeName,
+    MaybeNumberToken,
+    MaybeToken,
     Settings,
     refuse_duplicates,
     refuse_everywhere,
 )
 from trainium_cdk.description.settings.section import Nodes, NodeSettings, QueueSettings, Section
-from trainium_cdk.description.settings.types import (
-    FromGibibytes,
-    FromMinutes,
-    FromVersion,
-    MaybeNumberToken,
-    MaybeToken,
-)
 from trainium_cdk.problems import wrong
 from trainium_cdk.text import Text
 

@@ -257,9 +257,11 @@ class Environment(Settings):
     @property
     def families(self) -> dict[str, tuple[str, ...]]:
         """The families of the known instance types of each engine."""
-        known = self.catalog.instances
-        types = {name: [n.resource.instance_type for n in section.nodes()] for name, section in self.sections.items()}
-        return {name: tuple(dict.fromkeys(known[t].family for t in of if t in known)) for name, of in types.items()}
+        return {name: self._families_of(section) for name, section in self.sections.items()}
+
+    def _families_of(self, section: Section) -> tuple[str, ...]:
+        known, types = self.catalog.instances, [node.resource.instance_type for node in section.nodes()]
+        return tuple(dict.fromkeys(known[one].family for one in types if one in known))
 
     @property
     def sections(self) -> Mapping[str, Section]:
@@ -292,8 +294,8 @@ class Environment(Settings):
 
     @property
     def _chosen(self) -> tuple[str, FrameworkChoice]:
-        families, sections, catalog = self.families, self.sections, self.catalog
-        active = tuple(sections[name].need(catalog, families[name]) for name in self.engines if families[name])
+        sections = [self.sections[name] for name in self.engines]
+        active = tuple(one.need(self.catalog, found) for one in sections if (found := self._families_of(one)))
         return choose(self.catalog, active, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property

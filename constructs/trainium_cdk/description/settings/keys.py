@@ -1,4 +1,5 @@
-"""The keys of a model by their paths, and the one that was meant by a key that does not exist: by its meaning before its spelling. Pure."""
+"""The keys of a model by their paths, and the types that they may have; and the one that was meant by a key that does not exist: by its meaning
+before its spelling. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.lookup import read
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, dotted
-from trainium_cdk.text import join_words
+from trainium_cdk.text import choices, join_words
 
 _SECTIONS = frozenset(engine.section for engine in engines.ENGINES.values())
 _ITEM = "[]"
@@ -30,6 +31,53 @@ def keys_at(model: Any, at: KeyPath) -> list[str]:
     """The keys that a model has at a path."""
     model = _model_at(model, at)
     return [f.alias or n for n, f in model.model_fields.items()] if _is_model(model) else []
+
+
+@functools.cache
+def numbers(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model that hold numbers, and no booleans."""
+    return frozenset(k for k, kinds in _kinds(model) if bool not in kinds and any(map(_is_number, kinds)))
+
+
+def _is_number(kind: Any) -> bool:
+    if typing.get_origin(kind) is typing.Literal:
+        return any(isinstance(value, int) for value in typing.get_args(kind))
+    return kind in (int, float)
+
+
+@functools.cache
+def sections(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model that hold mappings or lists, and may not be null."""
+    return frozenset(k for k, kinds in _kinds(model) if type(None) not in kinds and any(map(_is_section, kinds)))
+
+
+def _kinds(model: type[BaseModel]) -> list[tuple[str, tuple[Any, ...]]]:
+    """The keys of a model, each with the types that it may have."""
+    return [(f.alias or name, tuple(choices(f.annotation))) for name, f in model.model_fields.items()]
+
+
+def may_be_none(model: type[BaseModel], path: KeyPath) -> typing.Literal["section", "value"] | None:
+    """Return "section" or "value" if `null` at this path means something other than the default; else None."""
+    kinds: list[Any] = [model]
+    default: Any = None
+    for step in path:
+        if isinstance(step, int):
+            kinds = [c for k in kinds if typing.get_origin(k) is tuple for c in choices(typing.get_args(k)[0])]
+            continue
+        models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        fields = [f for m in models for name, f in m.model_fields.items() if (f.alias or name) == step]
+        kinds = [c for f in fields for c in choices(f.annotation)]
+        default = fields[0].default if fields else None
+    if type(None) not in kinds:
+        return None
+    if any(map(_is_section, kinds)):
+        return "section"
+    return "value" if default is not None else None
+
+
+def _is_section(kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, BaseModel | dict | tuple)
 
 
 def fix_of_unknown(model: type[BaseModel], at: KeyPath, key: str) -> str:

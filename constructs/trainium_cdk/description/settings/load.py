@@ -16,10 +16,11 @@ from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.description.settings.environment import Environment
+from trainium_cdk.description.settings.keys import may_be_none
 from trainium_cdk.description.settings.shape import problems_of
-from trainium_cdk.description.settings.types import PLACEHOLDERS, may_be_none
 from trainium_cdk.errors import SettingsError, SettingsFileError, TrnError, fix_of_path
 from trainium_cdk.problems import KeyPath, Problem, Source
+from trainium_cdk.text import PLACEHOLDERS
 
 MAX_BYTES = 250_000
 _TOO_DEEP = getattr(composer, "MaxDepthExceededError", RecursionError)  # since 0.19

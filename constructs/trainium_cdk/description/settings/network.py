@@ -14,6 +14,7 @@ from trainium_cdk.description.settings.base import (
     Arn,
     Cidr,
     Cidrs,
+    MaybeToken,
     PeerCidrs,
     Region,
     RouteTableId,
@@ -22,7 +23,7 @@ from trainium_cdk.description.settings.base import (
     VpcId,
     ZoneId,
 )
-from trainium_cdk.description.settings.types import MaybeToken, is_placeholder
+from trainium_cdk.text import is_placeholder
 
 InterfaceEndpoint = Literal[
     "ssm", "ssmmessages", "ec2messages", "ec2", "ecr.api", "ecr.dkr", "logs", "sts", "cloudformation", "dynamodb",

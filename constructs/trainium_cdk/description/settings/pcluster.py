@@ -14,8 +14,10 @@ from trainium_cdk.description.settings.base import (
     Address,
     AmiId,
     Arn,
+    FromMinutes,
     InstanceTypeName,
     KeyArn,
+    MaybeToken,
     MountDir,
     PolicyArn,
     RootGib,
@@ -29,7 +31,6 @@ from trainium_cdk.description.settings.base import (
 )
 from trainium_cdk.description.settings.section import Nodes
 from trainium_cdk.description.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
-from trainium_cdk.description.settings.types import FromMinutes, MaybeToken
 from trainium_cdk.problems import wrong
 from trainium_cdk.text import Text
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
-from trainium_cdk.description.settings.base import on_or_off
-from trainium_cdk.description.settings.types import MaybeToken
+from trainium_cdk.description.settings.base import MaybeToken, on_or_off
 from trainium_cdk.problems import wrong
 from trainium_cdk.text import Text
 

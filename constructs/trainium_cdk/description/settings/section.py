@@ -10,9 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from trainium_cdk.description.catalog import CapacityType, Catalog, Need
-from trainium_cdk.description.settings.base import InstanceTypeName, OnOff, RootGib, Settings, ZoneId
+from trainium_cdk.description.settings.base import FromWord, InstanceTypeName, OnOff, RootGib, Settings, ZoneId
 from trainium_cdk.description.settings.reserved import PlacementGroup, Reservation
-from trainium_cdk.description.settings.types import FromWord
 from trainium_cdk.problems import KeyPath
 
 

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainium_cdk import text
-from trainium_cdk.description.settings.keys import fix_of_unknown, keys_at
-from trainium_cdk.description.settings.types import is_placeholder, may_be_none
+from trainium_cdk.description.settings.keys import fix_of_unknown, keys_at, may_be_none
 from trainium_cdk.problems import KeyPath, Problem, show
-from trainium_cdk.text import counted
+from trainium_cdk.text import counted, is_placeholder
 
 CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""

@@ -12,6 +12,7 @@ from trainium_cdk.description.catalog import Catalog, Need
 from trainium_cdk.description.catalog.models import PcsSizeName
 from trainium_cdk.description.settings.base import (
     AmiId,
+    FromMinutes,
     InstanceTypeName,
     PolicyArn,
     RootGib,
@@ -19,7 +20,6 @@ from trainium_cdk.description.settings.base import (
     refuse_duplicates,
 )
 from trainium_cdk.description.settings.section import Nodes, NodeSettings, QueueSettings, Section
-from trainium_cdk.description.settings.types import FromMinutes
 from trainium_cdk.problems import KeyPath, wrong
 from trainium_cdk.text import Text
 

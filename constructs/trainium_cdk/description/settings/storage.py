@@ -6,19 +6,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.description.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir
-from trainium_cdk.description.settings.types import (
+from trainium_cdk.description.settings.base import (
     FromDays,
     FromGibibytes,
     FromMebibytes,
     FromMember,
     FromWord,
     MaybeNumberToken,
+    MountDir,
+    S3Uri,
+    SecurityGroupId,
+    Settings,
+    SharedDir,
     is_number_token,
-    is_placeholder,
 )
 from trainium_cdk.problems import wrong
-from trainium_cdk.text import Text
+from trainium_cdk.text import Text, is_placeholder
 
 EfsId = Annotated[str, Text(r"^fs-[0-9a-f]{8,17}$", "the ID of an EFS file system", "fs-0123456789abcdef0")]
 FsxDeployment = Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.client.jobs import corrections, fetching, sent, words
+from trainium_cdk.client.jobs import fetching, sent, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Scaling, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
@@ -144,10 +144,10 @@ class BertLarge(Job):
         return self
 
     @property
-    def _corrections(self) -> tuple[corrections.Correction, ...]:
+    def _corrections(self) -> tuple[sent.Correction, ...]:
         if self.phase == 2:  # restores weights only
             return ("limit_metadata",)
-        exact: tuple[corrections.Correction, ...] = (
+        exact: tuple[sent.Correction, ...] = (
             "limit_metadata",
             "keep_random_state",
             "keep_learning_rate",
@@ -240,7 +240,7 @@ class BertLarge(Job):
         steps = min(_PRECOMPILE_STEPS, self.total_steps) if compiles else self.total_steps
         output: tuple[Part, ...] = (words.JOB, "/output.precompile" if compiles else "/output")
         options = self._options(plan, (Only(self._data.place),), output, steps)
-        started = words.launch(*corrections.words(_SCRIPT, *self._corrections), *options)
+        started = words.launch(*sent.corrected(_SCRIPT, *self._corrections), *options)
         resume: words.Words = () if compiles else ("--resume_ckpt", "--resume_ckpt_path", (words.CHECKPOINT,))
         if self.phase == 2:
             started = ("python3", (words.FILES, f"/{_PHASE_2}"), *started, "--", stage, self._phase1)
@@ -262,7 +262,7 @@ class BertLarge(Job):
 
     def files(self, plan: Plan) -> Mapping[str, bytes]:
         phase_2 = {_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {}
-        return {**corrections.sent(*self._corrections), **phase_2}
+        return {**sent.corrections(*self._corrections), **phase_2}
 
     def require(self, plan: Plan) -> words.Words:
         mounts = plan.cluster.mount_dirs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.client.jobs import corrections, fetching, sent, words
+from trainium_cdk.client.jobs import fetching, sent, words
 from trainium_cdk.client.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.client.jobs.packages import Packages
 from trainium_cdk.client.jobs.plan import Batch, Plan
@@ -30,7 +30,7 @@ _TREE = sources().repositories["nxdt"]
 _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")}
 _CONFIG = "megatron_gpt_config"
 _SCRIPT = "training_orchestrator.py"
-_CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "count_all_batches")
+_CORRECTIONS: tuple[sent.Correction, ...] = ("limit_metadata", "count_all_batches")
 _COMPLETES = "nxd_training.py"
 """What completes the packages after pip."""
 _HAS_NEMO = ("apex", "megatron", "nemo")
@@ -173,7 +173,7 @@ class Gpt(Job):
     def _starts(self, folder: str, *, compiles: bool = False) -> Program:
         # while compiling, it stops after ten steps and writes no checkpoint; it would start from one that is in its folder
         output: tuple[Part, ...] = (words.JOB, folder)
-        started = words.launch(*corrections.words(_SCRIPT, *_CORRECTIONS), *self._options(self._data.place, output))
+        started = words.launch(*sent.corrected(_SCRIPT, *_CORRECTIONS), *self._options(self._data.place, output))
         variables: dict[str, words.Word] = {"COMPILE": "1" if compiles else "0"}
         if "HF_HOME" not in self.env:
             variables["HF_HOME"] = words.HUB
@@ -189,7 +189,7 @@ class Gpt(Job):
         )
 
     def files(self, plan: Plan) -> Mapping[str, bytes]:
-        return {**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)}
+        return {**sent.corrections(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)}
 
     def require(self, plan: Plan) -> words.Words:
         return words.on_cluster(self.data, plan.cluster.mount_dirs)

@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.answers import settings_in
 from trainium_cdk.client.jobs.backend import Backend, all_submitted, read_answer, unknown_job, until
 from trainium_cdk.client.jobs.forward import Tunnel
 from trainium_cdk.client.jobs.job_spec import new_token
-from trainium_cdk.client.jobs.kubernetes import access, inside, logs, look, names, nodes, reader, status
+from trainium_cdk.client.jobs.kubernetes import access, inside, logs, look, nodes, parts, reader, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
 from trainium_cdk.client.jobs.kubernetes.objects import objects, render
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
 from trainium_cdk.client.jobs.kubernetes.submit import Submitter
 from trainium_cdk.client.jobs.models import AnyJob, Plan
+from trainium_cdk.client.jobs.runner import settings_in
 from trainium_cdk.client.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, JobError, SubmitError, TrnError, UnknownJob
@@ -111,7 +111,7 @@ class KubernetesBackend(Backend):
             return self._of_array(rows)
         [found] = look.read_jobs(self.api, [job], self.devices)
         self._release(found)
-        if status.ended(job) and not names.array(job):
+        if status.ended(job) and not parts.array(job):
             self._forget_variables(job["metadata"]["name"])
         made = self._in_block(status.status(look.warned(self.api, look.on_nodes(self.api, found))))
         return logs.with_progress(self, made) if progress else made
@@ -131,7 +131,7 @@ class KubernetesBackend(Backend):
         for one in seen:
             self._release(one)
         if all(row["columns"]["TerminalState"] for row in rows):
-            self._forget_variables(names.array(rows[0]))
+            self._forget_variables(parts.array(rows[0]))
         return look.array_status(rows, seen)
 
     def seen(self, id: str, *, any_member: bool = False) -> JobObjects:
@@ -146,7 +146,7 @@ class KubernetesBackend(Backend):
         job, rows = self._found(id)
         if rows and not any_member:
             raise JobError(
-                f"{names.submission(job)} is an array of {len(rows)}. Name a member, for example {names.id_of(job)}"
+                f"{parts.submission(job)} is an array of {len(rows)}. Name a member, for example {parts.id_of(job)}"
             )
         [found] = look.read_jobs(self.api, [job], self.devices)
         self._release(found)
@@ -180,7 +180,7 @@ class KubernetesBackend(Backend):
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """Return the settings in the job's object, without a script's arguments. Errors as of `status`."""
-        return settings_in(self._found(id)[0]["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
+        return settings_in(self._found(id)[0]["metadata"].get("annotations", {}).get(parts.DESCRIPTION, ""))
 
     def active(self) -> tuple[JobStatus, ...]:
         return look.active(self.api)
@@ -197,22 +197,22 @@ class KubernetesBackend(Backend):
             return self._cancel_array(rows)
         self._fail(id, job)
         seen = self.seen(id)
-        if seen.prepare and not names.array(job):  # which an array's other members need
+        if seen.prepare and not parts.array(job):  # which an array's other members need
             self.api.delete("BatchJob", seen.prepare["metadata"]["name"], uid=seen.prepare["metadata"]["uid"])
         self._until_ended(lambda: self.seen(id).pods)
         return self.status(job["metadata"]["name"])
 
     def _cancel_array(self, rows: Sequence[Object]) -> JobStatus:
         """Cancel an array's members, waiting ones first: none may start on the nodes of a cancelled one."""
-        name = names.array(rows[0])
+        name = parts.array(rows[0])
         for row in sorted(rows, key=look.waits, reverse=True):
             if not row["columns"]["TerminalState"]:
                 with contextlib.suppress(UnknownJob):  # deleted meanwhile
-                    self._fail(names.id_of(row), self._job(row["metadata"]["name"]))
-        prepare = self.api.find("BatchJob", names.prepare_job(name))
-        if prepare and {row["metadata"]["uid"] for row in rows}.intersection(names.owners(prepare)):
+                    self._fail(parts.id_of(row), self._job(row["metadata"]["name"]))
+        prepare = self.api.find("BatchJob", parts.prepare_job(name))
+        if prepare and {row["metadata"]["uid"] for row in rows}.intersection(parts.owners(prepare)):
             self.api.delete("BatchJob", prepare["metadata"]["name"], uid=prepare["metadata"]["uid"])
-        self._until_ended(lambda: self.api.list("Pod", labels=f"{names.ARRAY_LABEL}={name}"))
+        self._until_ended(lambda: self.api.list("Pod", labels=f"{parts.ARRAY_LABEL}={name}"))
         return self.status(name)
 
     def _fail(self, id: str, job: Object) -> None:
@@ -313,22 +313,22 @@ class KubernetesBackend(Backend):
             rows = []
             if "/" not in id:
                 with contextlib.suppress(JobError):  # too long
-                    rows = look.array(self.api, names.object_name(id))
+                    rows = look.array(self.api, parts.object_name(id))
             if not rows:
                 nodes.refuse_foreign(self.api, id, self.others())
                 raise
-        rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
+        rows.sort(key=lambda row: int(row["metadata"]["labels"][parts.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows
 
     def _job(self, id: str) -> Object:
         """A job that `trn` has submitted. There may be JobSets of others, under any name."""
         try:
-            found = self.api.find("JobSet", names.object_name(id))
+            found = self.api.find("JobSet", parts.object_name(id))
         except JobError:
             found = None
         if found is None:
             raise unknown_job(id, self.cluster)
-        if not names.is_job(found):
+        if not parts.is_job(found):
             why = next((one.reason for one in self.others() if one.name == found["metadata"]["name"]), "")
             raise nodes.foreign_error(self.api, "jobset", id, why)
         return found

@@ -21,12 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.client.jobs.answers import MOST_PACKED
 from trainium_cdk.client.jobs.backend import until
 from trainium_cdk.client.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.client.jobs.kubernetes import status
 from trainium_cdk.client.jobs.kubernetes.look import JobSource
-from trainium_cdk.client.jobs.kubernetes.names import TRAIN
+from trainium_cdk.client.jobs.kubernetes.parts import TRAIN
+from trainium_cdk.client.jobs.runner import MOST_PACKED
 from trainium_cdk.errors import JobError, TransportError
 
 if TYPE_CHECKING:

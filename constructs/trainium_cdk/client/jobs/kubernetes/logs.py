@@ -17,7 +17,7 @@ from trainium_cdk.client.jobs.backend import FOLLOWING, ONE_QUESTION, Changes, P
 from trainium_cdk.client.jobs.kubernetes import look, status
 from trainium_cdk.client.jobs.kubernetes.api import Object
 from trainium_cdk.client.jobs.kubernetes.look import JobSource
-from trainium_cdk.client.jobs.kubernetes.names import PREPARE, TRAIN, object_name, seconds, submission
+from trainium_cdk.client.jobs.kubernetes.parts import PREPARE, TRAIN, object_name, seconds, submission
 from trainium_cdk.client.jobs.kubernetes.reader import kept_log
 from trainium_cdk.client.jobs.status import JobStatus, LogChunk
 from trainium_cdk.errors import ApiError, JobError, TransportError, UnknownJob

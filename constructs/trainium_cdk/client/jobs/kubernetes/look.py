@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from trainium_cdk.client.jobs.kubernetes import names, reasons, status
+from trainium_cdk.client.jobs.kubernetes import parts, reasons, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
 from trainium_cdk.client.jobs.kubernetes.reasons import Waits
 from trainium_cdk.client.jobs.kubernetes.status import JobObjects
@@ -20,7 +20,7 @@ from trainium_cdk.description.outputs import GROUP_LABEL, EksCluster
 from trainium_cdk.errors import ApiError
 from trainium_cdk.runner.spec import ARRAY_PATTERN, array_indices, array_problem
 
-_OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
+_OURS = f"app.kubernetes.io/managed-by={parts.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _PENDING, _ADMITTED = "status.admission.clusterQueue=", "status.admission.clusterQueue!="
 _RECENT = 900
@@ -70,7 +70,7 @@ def list_jobs(
     def order(row: Object) -> tuple[int, int]:
         if not waits(row):
             return (3 if row["columns"]["TerminalState"] else 0), 0
-        return (2 if names.AFTER_LABEL in row["metadata"]["labels"] else 1), places.get(
+        return (2 if parts.AFTER_LABEL in row["metadata"]["labels"] else 1), places.get(
             row["metadata"]["uid"], Waits()
         ).position
 
@@ -79,11 +79,11 @@ def list_jobs(
     found = read_jobs(api, needing, devices, places, completed=False)
     seen: dict[str, list[JobObjects]] = {}
     for one in found:
-        seen.setdefault(names.submission(one.job), []).append(one)
+        seen.setdefault(parts.submission(one.job), []).append(one)
     made, warnings = [], functools.cache(functools.partial(recent_warnings, api))
     for group in groups:
-        name = names.submission(group[0])
-        if names.array(group[0]):
+        name = parts.submission(group[0])
+        if parts.array(group[0]):
             made.append(array_status(group, seen.get(name, [])))
         else:
             made += [status.status(warned(api, one, warnings)) for one in seen.get(name, [])]
@@ -92,10 +92,10 @@ def list_jobs(
 
 def _needing_details(group: Sequence[Object]) -> Sequence[Object]:
     """List the rows that do not tell enough: of an array, those that failed, and one that waits for another job."""
-    if not names.array(group[0]):
+    if not parts.array(group[0]):
         return group
     failed = [row for row in group if row["columns"]["TerminalState"] == "Failed"]
-    after = [row for row in group if waits(row) and names.AFTER_LABEL in row["metadata"]["labels"]]
+    after = [row for row in group if waits(row) and parts.AFTER_LABEL in row["metadata"]["labels"]]
     return failed[:_NAMED] + after[:1]
 
 
@@ -103,17 +103,17 @@ def active(api: Api) -> tuple[JobStatus, ...]:
     """The jobs and arrays that run or wait, without what their pods report."""
     found = []
     for name, group in grouped(rows(api)).items():
-        if names.array(group[0]):
+        if parts.array(group[0]):
             found.append(array_status(group, []))
         else:
             state = "PENDING" if waits(group[0]) else "RUNNING"
-            found.append(status.of(group[0], [Stage(names.TRAIN, name, group[0]["columns"]["TerminalState"] or state)]))
+            found.append(status.of(group[0], [Stage(parts.TRAIN, name, group[0]["columns"]["TerminalState"] or state)]))
     return tuple(job for job in found if not job.done)
 
 
 def array(api: Api, name: str) -> list[Object]:
     """The members of an array, as `rows`; empty if there is none."""
-    return rows(api, f"{_OURS},{names.ARRAY_LABEL}={name}")
+    return rows(api, f"{_OURS},{parts.ARRAY_LABEL}={name}")
 
 
 def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[JobObjects]:
@@ -126,7 +126,7 @@ def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
     """The JobSets of rows, in their order."""
     metadata = [row["metadata"] for row in chosen]
     jobs = {
-        job["metadata"]["uid"]: job for job in _named(api, "JobSet", names.JOB_LABEL, [m["name"] for m in metadata])
+        job["metadata"]["uid"]: job for job in _named(api, "JobSet", parts.JOB_LABEL, [m["name"] for m in metadata])
     }
     return [jobs[m["uid"]] for m in metadata if m["uid"] in jobs]
 
@@ -146,15 +146,15 @@ def read_jobs(
         places: see `waiting`. Default: they are read if a job waits.
         completed: whether the pods of completed jobs are needed, too.
     """
-    wanted = [job for job in jobs if completed or not names.condition(job, "Completed")]
-    called = list(dict.fromkeys(name for job in wanted for name in (job["metadata"]["name"], names.submission(job))))
-    batch = _named(api, "BatchJob", names.JOB_LABEL, called)
+    wanted = [job for job in jobs if completed or not parts.condition(job, "Completed")]
+    called = list(dict.fromkeys(name for job in wanted for name in (job["metadata"]["name"], parts.submission(job))))
+    batch = _named(api, "BatchJob", parts.JOB_LABEL, called)
     pods: dict[str, list[Object]] = {}
-    for pod in _named(api, "Pod", names.JOB_LABEL, called):
-        for uid in names.owners(pod):
+    for pod in _named(api, "Pod", parts.JOB_LABEL, called):
+        for uid in parts.owners(pod):
             pods.setdefault(uid, []).append(pod)
     waits = [j["metadata"]["uid"] for j in jobs if not status.ended(j) and j["spec"].get("suspend")]
-    workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
+    workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in parts.owners(w)}
     before = _before(api, {other for job in jobs if status.waits_for(job) and (other := status.after(job))})
     if places is None:
         places = waiting(devices, Workloads(api)) if workloads else {}
@@ -162,9 +162,9 @@ def read_jobs(
     found = []
     for job in jobs:
         uid = job["metadata"]["uid"]
-        mine = {b["metadata"]["name"]: b for b in batch if uid in names.owners(b)}
+        mine = {b["metadata"]["name"]: b for b in batch if uid in parts.owners(b)}
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
-        prepare = mine.get(names.prepare_job(names.submission(job)))
+        prepare = mine.get(parts.prepare_job(parts.submission(job)))
         found.append(
             JobObjects(
                 job, own, prepare, before.get(status.after(job), ()), workloads.get(uid), places.get(uid, Waits()), ran
@@ -179,28 +179,28 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
     Args:
         job: `name` and `uid` of the JobSet; with `prepare`, `submission`, too.
     """
-    called = job.get("submission", job["name"]) if task == names.PREPARE else job["name"]
-    number = f",{names.INDEX_LABEL}={index}" if task == names.TRAIN else ""
-    found = api.list("Pod", labels=f"{names.JOB_LABEL}={called},{names.TASK_LABEL}={task}{number}")
-    name = (names.train_job if task == names.TRAIN else names.prepare_job)(called)
+    called = job.get("submission", job["name"]) if task == parts.PREPARE else job["name"]
+    number = f",{parts.INDEX_LABEL}={index}" if task == parts.TRAIN else ""
+    found = api.list("Pod", labels=f"{parts.JOB_LABEL}={called},{parts.TASK_LABEL}={task}{number}")
+    name = (parts.train_job if task == parts.TRAIN else parts.prepare_job)(called)
     batch = api.find("BatchJob", name) if found else None
-    if batch is None or job["uid"] not in names.owners(batch):
+    if batch is None or job["uid"] not in parts.owners(batch):
         return None
-    mine = [one for one in found if batch["metadata"]["uid"] in names.owners(one)]
+    mine = [one for one in found if batch["metadata"]["uid"] in parts.owners(one)]
     return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 
 def on_nodes(api: Api, seen: JobObjects) -> JobObjects:
     """Add the job's nodes that do not respond or have a broken device. It is unchanged if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
-    group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
+    group = seen.job["metadata"].get("annotations", {}).get(parts.QUEUE, "")
     rows = list[Object]()
     with contextlib.suppress(ApiError):
         rows = api.table("Node", labels=f"{GROUP_LABEL}={group}") if nodes else []
     mine = {row["metadata"]["name"]: row for row in rows if row["metadata"]["name"] in nodes}
     lost = sorted(name for name, row in mine.items() if "NotReady" in str(row["columns"]["Status"]))
     notes = {name: row["metadata"].get("annotations") or {} for name, row in mine.items()}
-    broken = {name: str(one[names.BROKEN]) for name, one in notes.items() if names.BROKEN in one}
+    broken = {name: str(one[parts.BROKEN]) for name, one in notes.items() if parts.BROKEN in one}
     return replace(seen, lost=lost, broken=broken)
 
 
@@ -208,10 +208,10 @@ def warned(api: Api, seen: JobObjects, warnings: Callable[[], Sequence[Object]] 
     """Add Kubernetes' warnings to a job that has its turn and has pods that are not created (a quota of the namespace, a webhook that refuses them or
     does not answer), or do not start (a volume, a network, an image that they do not get). It is unchanged if the caller may not read events. Default
     for `warnings`: they are read."""
-    name, waits, job = names.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
-    task, batch, count = names.TRAIN, names.train_job(job), status.described(seen.job)["nodes"]
+    name, waits, job = parts.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
+    task, batch, count = parts.TRAIN, parts.train_job(job), status.described(seen.job)["nodes"]
     if waits:
-        task, batch, count = names.PREPARE, names.prepare_job(name), int(waits == names.prepare_job(name))
+        task, batch, count = parts.PREPARE, parts.prepare_job(name), int(waits == parts.prepare_job(name))
     pods = [pod for pod in seen.pods if status.task(pod) == task]
     missing, idle = len(pods) < count, {pod["metadata"]["uid"] for pod in pods if status.starts(pod)}
     stands = status.ended(seen.job) or (seen.job["spec"].get("suspend") and not waits)
@@ -243,7 +243,7 @@ def refusals(api: Api) -> dict[str, str]:
     about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
     owners = [str((one.get("labels") or {}).get(_SET_NAME) or one.get("name")) for one in about]
     made = {
-        (one.get("labels") or {}).get(_SET_NAME): names.seconds(one.get("creationTimestamp") or "") or 0
+        (one.get("labels") or {}).get(_SET_NAME): parts.seconds(one.get("creationTimestamp") or "") or 0
         for one in jobs.values()
     }
     found = {
@@ -268,7 +268,7 @@ def _last(event: Object) -> int:
     """Return the time at which an event was last seen, in seconds since 1970: its source decides which field has it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    return next((at for text in times if text and (at := names.seconds(text)) is not None), 0)
+    return next((at for text in times if text and (at := parts.seconds(text)) is not None), 0)
 
 
 class Workloads:
@@ -281,7 +281,7 @@ class Workloads:
 
     def __init__(self, api: Api) -> None:
         found = api.list("Workload", fields=_PENDING, page=0, without=["podSets"])
-        self.api, self.without = api, [one for one in found if not names.condition(one, "Finished")]
+        self.api, self.without = api, [one for one in found if not parts.condition(one, "Finished")]
         rows = api.table("Workload", fields=_ADMITTED)
         self.holders = [row for row in rows if row["columns"].get("Finished") != "True"]
 
@@ -289,7 +289,7 @@ class Workloads:
 def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits]:
     """Return the position of each waiting Workload, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
     api, everything = workloads.api, workloads.without
-    apart = {uid: Waits(devices=devices, workload=w) for w in everything if reasons.aside(w) for uid in names.owners(w)}
+    apart = {uid: Waits(devices=devices, workload=w) for w in everything if reasons.aside(w) for uid in parts.owners(w)}
     found = [w for w in everything if _pending(w)]
     found.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), _since(w), w["metadata"]["name"]))
     if not found:
@@ -302,40 +302,40 @@ def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits
 
 def _holders(workloads: Workloads) -> list[Object]:
     """The Workloads that have nodes."""
-    api, uids = workloads.api, [uid for row in workloads.holders for uid in names.owners(row)]
+    api, uids = workloads.api, [uid for row in workloads.holders for uid in parts.owners(row)]
     return [w for w in _named(api, "Workload", _JOB_UID, uids) if w.get("status", {}).get("admission")]
 
 
 def _ran(api: Api) -> int | None:
     """Return the time of the last run of the function that starts nodes; None if it is not known."""
     with contextlib.suppress(ApiError):
-        return names.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
+        return parts.seconds(api.get("Lease", parts.LEASE)["spec"].get("renewTime"))
     return None
 
 
 def _pending(workload: Object) -> bool:
-    ended = names.condition(workload, "Finished") or names.condition(workload, "QuotaReserved")
+    ended = parts.condition(workload, "Finished") or parts.condition(workload, "QuotaReserved")
     return not ended and workload["spec"].get("active") is not False
 
 
 def _since(workload: Object) -> str:
     """Return the time at which a Workload began to wait: again after AWS did not have its nodes."""
-    evicted = names.condition(workload, "Evicted")
+    evicted = parts.condition(workload, "Evicted")
     again = evicted and evicted["reason"] == "AdmissionCheck"
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])
 
 
 def _before(api: Api, others: set[str]) -> dict[str, list[Object]]:
     """Read the jobs that other jobs come after, by name: the JobSet, or the members of the array."""
-    found = {job["metadata"]["name"]: [job] for job in _named(api, "JobSet", names.JOB_LABEL, sorted(others))}
-    for job in _named(api, "JobSet", names.ARRAY_LABEL, sorted(others - found.keys())):
-        found.setdefault(names.array(job), []).append(job)
+    found = {job["metadata"]["name"]: [job] for job in _named(api, "JobSet", parts.JOB_LABEL, sorted(others))}
+    for job in _named(api, "JobSet", parts.ARRAY_LABEL, sorted(others - found.keys())):
+        found.setdefault(parts.array(job), []).append(job)
     return found
 
 
 def rows(api: Api, labels: str = _OURS) -> list[Object]:
     """The metadata of the JobSets of `trn`, with `columns` (see `Api.table`), newest first."""
-    found = [row for row in api.table("JobSet", labels=labels) if names.is_job(row)]
+    found = [row for row in api.table("JobSet", labels=labels) if parts.is_job(row)]
     return sorted(found, key=lambda r: (r["metadata"]["creationTimestamp"], r["metadata"]["name"]), reverse=True)
 
 
@@ -350,7 +350,7 @@ def grouped(rows: Iterable[Object]) -> dict[str, list[Object]]:
     """The JobSets by what they were submitted as, in their order: a job, or the members of an array."""
     groups: dict[str, list[Object]] = {}
     for row in rows:
-        groups.setdefault(names.submission(row), []).append(row)
+        groups.setdefault(parts.submission(row), []).append(row)
     return groups
 
 
@@ -373,7 +373,7 @@ def array_status(rows: Sequence[Object], seen: Iterable[JobObjects]) -> JobStatu
     for index in _indices(first):
         found.setdefault(index, Stage(index, "", "UNKNOWN", _DELETED))
     members = tuple(found[index] for index in sorted(found, key=int))
-    name, directory = names.array(first), one.directory.removesuffix(f"/{_index(first)}")
+    name, directory = parts.array(first), one.directory.removesuffix(f"/{_index(first)}")
     return replace(
         one,
         id=name,
@@ -393,7 +393,7 @@ def _indices(row: Object) -> list[str]:
 
 
 def _index(row: Object) -> str:
-    index = str(row["metadata"]["labels"].get(names.MEMBER_LABEL, ""))
+    index = str(row["metadata"]["labels"].get(parts.MEMBER_LABEL, ""))
     return index if index.isdecimal() else "0"
 
 
@@ -401,23 +401,23 @@ def _member(row: Object, found: JobStatus | None) -> Stage:
     if found is None:
         ended = str(row["columns"]["TerminalState"] or "").upper()
         return Stage(_index(row), row["metadata"]["name"], ended or ("PENDING" if waits(row) else "RUNNING"))
-    now = found.stages[-1] if found.current.name == names.PREPARE else found.current
-    reason = now.reason if now.name == names.TRAIN else f"{now.name}: {now.reason}".removesuffix(": ")
+    now = found.stages[-1] if found.current.name == parts.PREPARE else found.current
+    reason = now.reason if now.name == parts.TRAIN else f"{now.name}: {now.reason}".removesuffix(": ")
     return replace(now, name=_index(row), number=row["metadata"]["name"], reason=reason)
 
 
 def _prepare(first: Object, rows: Sequence[Object], detailed: Mapping[str, JobStatus]) -> list[Stage]:
     """The stage that all members share, if they have one: as a member that waits for it tells, else it has completed."""
-    if names.PREPARE not in status.described(first)["stages"]:
+    if parts.PREPARE not in status.described(first)["stages"]:
         return []
-    number = names.prepare_job(names.array(first))
+    number = parts.prepare_job(parts.array(first))
     known = [found.stages[0] for row in rows if (found := detailed.get(row["metadata"]["name"]))]
     # a member that was cancelled while it waited keeps its label
     labels = [row["metadata"].get("labels") or {} for row in rows if waits(row)]
-    waiting = any(one.get(names.AFTER_LABEL) == number for one in labels)
+    waiting = any(one.get(parts.AFTER_LABEL) == number for one in labels)
     state = "PENDING" if waiting else "COMPLETED"
     return [
-        next((s for s in known if s.state != "COMPLETED"), known[0] if known else Stage(names.PREPARE, number, state))
+        next((s for s in known if s.state != "COMPLETED"), known[0] if known else Stage(parts.PREPARE, number, state))
     ]
 
 

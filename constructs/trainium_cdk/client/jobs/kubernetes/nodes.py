@@ -8,7 +8,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from trainium_cdk.client.jobs.kubernetes import names, reasons, status
+from trainium_cdk.client.jobs.kubernetes import parts, reasons, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
 from trainium_cdk.client.jobs.kubernetes.look import Workloads, refusals
 from trainium_cdk.client.jobs.status import Foreign, Node
@@ -29,16 +29,16 @@ def list_nodes(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
     """The nodes, training groups' first, by name. In two requests; with claims, in three."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}
-    parts: dict[str, list[str]] = {}
+    taken: dict[str, list[str]] = {}
     claimed = _claimed(api) if any(fleet.claims for fleet in cluster.fleets) else {}
     # a pod whose init container compiles, or whose image is pulled, is Pending: its node is taken
     for pod in api.list("Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"):
-        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"]["nodeName"]
+        job, name = (pod["metadata"].get("labels") or {}).get(parts.JOB_LABEL), pod["spec"]["nodeName"]
         who = f"{job}:{status.task(pod)}" if job else f"pod {pod['metadata']['name']}"
         (jobs if job else others)[name] = who
         if claimed and (count := claimed.get(pod["metadata"]["uid"])):
-            parts.setdefault(name, []).append(f"{who} {count}")
-    for name, users in parts.items():
+            taken.setdefault(name, []).append(f"{who} {count}")
+    for name, users in taken.items():
         jobs[name] = f"devices in use: {', '.join(sorted(users))}"
     found = [_node(node, cluster, jobs, others) for node in api.list("Node")]
     return tuple(sorted(found, key=lambda node: (not node.queue, node.queue, node.name)))
@@ -65,7 +65,7 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
     labels = meta.get("labels", {})
     conditions = {one["type"]: one for one in state.get("conditions", [])}
     ready = conditions.get("Ready", {}).get("status") == "True"
-    leaving = names.LEAVING in meta.get("annotations", {})
+    leaving = parts.LEAVING in meta.get("annotations", {})
     words = [
         "ready" if ready else "notready",
         "leaving" if leaving else "cordoned" if spec.get("unschedulable") else "",
@@ -154,7 +154,7 @@ def _owner(row: Object) -> Object:
 
 def _of_workload(row: Object, places: Mapping[str, reasons.Waits], refused: Mapping[str, str]) -> Foreign:
     """Describe a Workload, or a row of one. `refused`: see `look.refusals`."""
-    known = next((places[uid] for uid in names.owners(row) if uid in places), reasons.Waits())
+    known = next((places[uid] for uid in parts.owners(row) if uid in places), reasons.Waits())
     why = reasons.describe_wait(known.workload, known) if known.workload else refused.get(str(_owner(row)["name"]), "")
     owner, columns = _owner(row), row.get("columns") or {"Queue": row["spec"].get("queueName")}
     group = str(owner["apiVersion"]).rpartition("/")[0].partition("/")[0]
@@ -163,7 +163,7 @@ def _of_workload(row: Object, places: Mapping[str, reasons.Waits], refused: Mapp
         kind=f"{owner['kind'].lower()}{'.' + group if group else ''}",
         state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
         queue=str(columns.get("Queue") or ""),
-        submitted=names.seconds(row["metadata"].get("creationTimestamp")),
+        submitted=parts.seconds(row["metadata"].get("creationTimestamp")),
         reason=reasons.cut(why),
     )
 
@@ -174,5 +174,5 @@ def _of_volcano(row: Object) -> Foreign:
         kind="job.batch.volcano.sh",
         state=_VOLCANO_STATES[row["columns"]["STATUS"]],
         queue="",
-        submitted=names.seconds(row["metadata"].get("creationTimestamp")),
+        submitted=parts.seconds(row["metadata"].get("creationTimestamp")),
     )

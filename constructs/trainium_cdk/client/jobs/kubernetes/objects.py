@@ -31,20 +31,20 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.job_spec import job_id, job_spec, launch_environment
-from trainium_cdk.client.jobs.kubernetes import names, pods
-from trainium_cdk.client.jobs.kubernetes.pods import devices
+from trainium_cdk.client.jobs.kubernetes import parts
+from trainium_cdk.client.jobs.kubernetes.parts import devices
 from trainium_cdk.client.jobs.models import Job
 from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import pyz
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner import spec
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.models import Plan
-    from trainium_cdk.client.jobs.pyz import Pyz
+    from trainium_cdk.client.jobs.runner import Pyz
     from trainium_cdk.description.outputs import Cluster, EksCluster, Fleet
 
-Object = pods.Object
+Object = parts.Object
 
 RUNNER = "/trn/runner/runner.pyz"
 NO_PROGRAM = 128
@@ -108,26 +108,26 @@ def objects(rendered: Plan, cluster: EksCluster, runner: Pyz | None = None) -> O
         JobError: it is too large, or a name is too long.
     """
     runner = runner or pyz()
-    made = _Made(rendered, cluster, names.runner(runner.name))
+    made = _Made(rendered, cluster, parts.runner(runner.name))
     program: Object = {
-        **_thing("v1", "ConfigMap", made.runner, cluster, {"app.kubernetes.io/managed-by": names.MANAGED_BY}),
+        **_thing("v1", "ConfigMap", made.runner, cluster, {"app.kubernetes.io/managed-by": parts.MANAGED_BY}),
         "immutable": True,
         "binaryData": {"runner.pyz": base64.b64encode(runner.content).decode()},
     }
     prepare = [made.prepare()] if "prepare" in made.stages else []
     claims = [made.claims()] if rendered.fleet.claims else []
-    parts = (made.secret(), made.network_policy(), made.guard(), *claims, *prepare)
+    own = (made.secret(), made.network_policy(), made.guard(), *claims, *prepare)
     release = made.release()
     first, *others = made.jobsets()
     if not claims:  # their template cannot get more owners later, so that it comes after all of them
         for one in others:
             one["metadata"]["labels"] |= release
     jobs = (first, *others)
-    text = json.dumps([jobs, parts, release], sort_keys=True).replace(made.runner, "")
+    text = json.dumps([jobs, own, release], sort_keys=True).replace(made.runner, "")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    for one in (*jobs, *parts):
-        one["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
-    return Objects(program, jobs, parts, release, digest)
+    for one in (*jobs, *own):
+        one["metadata"].setdefault("annotations", {})[parts.DIGEST] = digest
+    return Objects(program, jobs, own, release, digest)
 
 
 def render(job: Job, cluster: EksCluster, token: str) -> Plan:
@@ -139,11 +139,11 @@ def render(job: Job, cluster: EksCluster, token: str) -> Plan:
     Raises:
         JobError: the job does not fit the cluster, or the token is not valid.
     """
-    name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
+    name, fitted = parts.object_name(job_id(job, token)), plan(job, cluster)
     for variable in job.env:
         if variable.startswith(_RESERVED) or variable in _RANK_ENV:
             raise JobError(f"env {variable}: it is set automatically for each pod. Choose another name, or remove it")
-    rendered = replace(fitted, spec=job_spec(name, fitted, folder_of=names.object_name))
+    rendered = replace(fitted, spec=job_spec(name, fitted, folder_of=parts.object_name))
     objects(rendered, cluster)  # too large, or too long a name, shows before anything is sent
     return rendered
 
@@ -189,7 +189,7 @@ class _Made:
 
     @property
     def labels(self) -> dict[str, str]:
-        return names.labels(self.name, self.job.kind) | ({names.ARRAY_LABEL: self.name} if self.job.array else {})
+        return parts.labels(self.name, self.job.kind) | ({parts.ARRAY_LABEL: self.name} if self.job.array else {})
 
     def secret(self) -> Object:
         """The job, and its variables in their own file. Kubernetes lets whoever may read one Secret of a namespace read all."""
@@ -208,8 +208,8 @@ class _Made:
     def guard(self) -> Object:
         """Return the lock of a cache set. Only one job at a time uses one: the compiler's locks do not work on a shared file system."""
         cache = self.job.environment.cache
-        made = _thing("v1", "ConfigMap", names.cache_guard(cache), self.cluster, self.labels)
-        made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}
+        made = _thing("v1", "ConfigMap", parts.cache_guard(cache), self.cluster, self.labels)
+        made["metadata"]["annotations"] = {parts.HOLDER: self.name, parts.CACHE_LABEL: cache}
         return made
 
     @property
@@ -220,11 +220,11 @@ class _Made:
     def claims(self) -> Object:
         """Return the template of the claims of its pods. Each start of a pod has a new claim."""
         made = _thing("resource.k8s.io/v1", "ResourceClaimTemplate", self.claims_name, self.cluster, self.labels)
-        return {**made, "spec": {"spec": pods.claim(self.fitted.fleet)}}
+        return {**made, "spec": {"spec": parts.claim(self.fitted.fleet)}}
 
     def network_policy(self) -> Object:
         """The pods of one job, or array, reach each other. The namespace's own policies deny everything else."""
-        key = names.ARRAY_LABEL if self.job.array else names.JOB_LABEL
+        key = parts.ARRAY_LABEL if self.job.array else parts.JOB_LABEL
         pods_of_job = {"matchLabels": {key: self.name}}
         rules = {
             "podSelector": pods_of_job,
@@ -237,41 +237,41 @@ class _Made:
     def release(self) -> dict[str, str]:
         """Return the labels that let a JobSet into its queue. Not while `prepare` runs: Kueue asks for nodes for all pods before any starts."""
         if "prepare" in self.stages:
-            return {names.AFTER_LABEL: names.prepare_job(self.name)}
+            return {parts.AFTER_LABEL: parts.prepare_job(self.name)}
         if other := self.fitted.job.after:
-            return {names.AFTER_LABEL: names.object_name(other)}
-        return {names.QUEUE_LABEL: self.fitted.fleet.queue}
+            return {parts.AFTER_LABEL: parts.object_name(other)}
+        return {parts.QUEUE_LABEL: self.fitted.fleet.queue}
 
     def jobsets(self) -> list[Object]:
         if not self.job.array:
             return [self._jobset(self.name, self.labels, None)]
         indices = spec.array_indices(self.job.array)
-        names.member(self.name, max(indices))  # the longest name
+        parts.member(self.name, max(indices))  # the longest name
         made = []
         for index in indices:
-            name = names.member(self.name, index)
-            labels = {**self.labels, names.JOB_LABEL: name, names.MEMBER_LABEL: str(index)}
+            name = parts.member(self.name, index)
+            labels = {**self.labels, parts.JOB_LABEL: name, parts.MEMBER_LABEL: str(index)}
             made.append(self._jobset(name, labels, index))
         return made
 
     def _jobset(self, name: str, labels: Mapping[str, str], index: int | None) -> Object:
         job = self.fitted.job
-        priority = {names.PRIORITY_LABEL: names.priority_class(job.priority)} if job.priority else {}
+        priority = {parts.PRIORITY_LABEL: parts.priority_class(job.priority)} if job.priority else {}
         notes = {
-            names.DESCRIPTION: json.dumps(self._description(index), sort_keys=True),
-            names.QUEUE: self.fitted.fleet.queue,
-            names.RUNNER: self.runner,
+            parts.DESCRIPTION: json.dumps(self._description(index), sort_keys=True),
+            parts.QUEUE: self.fitted.fleet.queue,
+            parts.RUNNER: self.runner,
         }
         if job.after:
-            notes[names.AFTER] = names.object_name(job.after)
-        made = _thing(names.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
+            notes[parts.AFTER] = parts.object_name(job.after)
+        made = _thing(parts.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
         made["metadata"]["annotations"] = notes
         task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
         pod = {
-            "metadata": {"labels": {**labels, names.TASK_LABEL: names.TRAIN}},
+            "metadata": {"labels": {**labels, parts.TASK_LABEL: parts.TRAIN}},
             "spec": _train(self, name, index),
         }
-        ends = _ends(operator="In", values=list(names.FINAL))  # of `precompile` too
+        ends = _ends(operator="In", values=list(parts.FINAL))  # of `precompile` too
         pods_of_task = {"podFailurePolicy": ends, "template": pod}
         made["spec"] = {
             "suspend": True,  # Kueue starts it
@@ -285,7 +285,7 @@ class _Made:
             },
             "replicatedJobs": [
                 {
-                    "name": names.TRAIN,
+                    "name": parts.TRAIN,
                     "replicas": 1,
                     "template": {"metadata": {"labels": dict(labels)}, "spec": {**task, **pods_of_task}},
                 }
@@ -322,15 +322,15 @@ class _Made:
         return {"checkpoints_of": dict(same)} if same and self.job.checkpoints else {}
 
     def prepare(self) -> Object:
-        labels = {**self.labels, names.TASK_LABEL: names.PREPARE}
+        labels = {**self.labels, parts.TASK_LABEL: parts.PREPARE}
         template = {"metadata": {"labels": labels}, "spec": _prepare(self)}
-        made = _thing("batch/v1", "Job", names.prepare_job(self.name), self.cluster, self.labels)
+        made = _thing("batch/v1", "Job", parts.prepare_job(self.name), self.cluster, self.labels)
         return {
             **made,
             # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
             "spec": {
                 "backoffLimit": RESTARTS,
-                "podFailurePolicy": _ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
+                "podFailurePolicy": _ends(containerName=parts.PREPARE, operator="NotIn", values=[137, 143]),
                 "template": template,
             },
         }
@@ -344,23 +344,23 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
         index: of an array's member.
     """
     fleet = given.fitted.fleet
-    wanted = pods.devices(fleet)
+    wanted = parts.devices(fleet)
     volumes = _volumes(given, shm_gib=max(1, int(wanted["memory"].removesuffix("Gi")) // 2))
     member = f"member-{index}-" if index is not None else ""
     team = f"team-{given.cluster.team}-" if given.cluster.team else ""
     env: list[Object] = [
-        pods.ATTEMPT,
-        pods.RUN,
-        {"name": "MASTER_ADDR", "value": names.host(name, 0)},
+        parts.ATTEMPT,
+        parts.RUN,
+        {"name": "MASTER_ADDR", "value": parts.host(name, 0)},
         {"name": "TRN_HOST", "value": f"{team}{member}"},
     ]
     if index is not None:
         env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
-    where = pods.on_trainium(fleet)
+    where = parts.on_trainium(fleet)
     if fleet.claims:
-        where["resourceClaims"] = [{"name": pods.CLAIM, "resourceClaimTemplateName": given.claims_name}]
-    needs = pods.Resources(wanted, wanted, [pods.CLAIM] if fleet.claims else ())
-    containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
+        where["resourceClaims"] = [{"name": parts.CLAIM, "resourceClaimTemplateName": given.claims_name}]
+    needs = parts.Resources(wanted, wanted, [parts.CLAIM] if fleet.claims else ())
+    containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != parts.PREPARE]
     containers[-1]["readinessProbe"] = dict(_PROBE)
     pod = _pod(given, containers, volumes, where)
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
@@ -371,20 +371,20 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
 def _prepare(given: _Made) -> Object:
     """The pod on a system node that fetches what the job needs."""
     volumes = _volumes(given)
-    needs = pods.prepare(given.cluster, given.fitted.job.fetches)
-    return _pod(given, [_container(given, names.PREPARE, needs, volumes)], volumes, pods.ON_SYSTEM)
+    needs = parts.prepare(given.cluster, given.fitted.job.fetches)
+    return _pod(given, [_container(given, parts.PREPARE, needs, volumes)], volumes, parts.ON_SYSTEM)
 
 
 def _ends(**exits: Any) -> Object:
     """The policy of a batch Job that fails at once with such exit codes, or if its memory was full."""
     # `folder` is the first container that runs: the others have the same image
-    no_program = {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]}
+    no_program = {"containerName": parts.FOLDER, "operator": "In", "values": [NO_PROGRAM]}
     rules = [{"action": "FailJob", "onExitCodes": one} for one in (exits, no_program)]
-    return {"rules": [*rules, *pods.MEMORY_FULL]}
+    return {"rules": [*rules, *parts.MEMORY_FULL]}
 
 
-def _volumes(given: _Made, shm_gib: int | None = None) -> pods.Volumes:
-    made = pods.Volumes(given.cluster, shm_gib=shm_gib)
+def _volumes(given: _Made, shm_gib: int | None = None) -> parts.Volumes:
+    made = parts.Volumes(given.cluster, shm_gib=shm_gib)
     made.add("runner", {"configMap": {"name": given.runner}}, "/trn/runner")
     for name, file in (("job", "job.json"), ("env", "env.json")):
         if name == "job" or given.job.variables:
@@ -395,22 +395,22 @@ def _volumes(given: _Made, shm_gib: int | None = None) -> pods.Volumes:
 
 
 def _container(
-    given: _Made, stage: str, needs: pods.Resources, volumes: pods.Volumes, env: Iterable[Object] = ()
+    given: _Made, stage: str, needs: parts.Resources, volumes: parts.Volumes, env: Iterable[Object] = ()
 ) -> Object:
     where = {"name": "TRN_JOB", "value": given.fitted.directory}
     words = ["python3", "-I", RUNNER, "pod", stage]
-    return pods.container(stage, given.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
+    return parts.container(stage, given.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
 
 
-def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
+def _pod(given: _Made, stages: list[Object], volumes: parts.Volumes, where: Object) -> Object:
     """Return a pod with these stages. All containers but the last one run one after the other, before it."""
     cluster = given.cluster
     mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
     folder = f"{cluster.shared_dir}/{cluster.folder}"
     words = ["python3", "-I", RUNNER, "folder", folder]
-    makes = pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts)
-    first = pods.maker(cluster, makes, [folder])
-    return pods.spec(
+    makes = parts.container(parts.FOLDER, given.image, words, resources=parts.LEAST, mounts=mounts)
+    first = parts.maker(cluster, makes, [folder])
+    return parts.spec(
         cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
     )
 

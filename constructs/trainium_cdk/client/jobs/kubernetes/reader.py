@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED, Document, document
 from trainium_cdk.client.jobs.backend import until
 from trainium_cdk.client.jobs.forward import Tunnel, serves
-from trainium_cdk.client.jobs.kubernetes import pods, status
+from trainium_cdk.client.jobs.kubernetes import parts, status
 from trainium_cdk.client.jobs.kubernetes.api import Api
 from trainium_cdk.client.jobs.kubernetes.inside import Forward
 from trainium_cdk.client.jobs.kubernetes.look import JobSource
-from trainium_cdk.client.jobs.kubernetes.names import FOLDER, labels
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.kubernetes.parts import FOLDER, labels
+from trainium_cdk.client.jobs.runner import MOST, MOST_PACKED, Document, document, pyz
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.outputs import EksCluster
 from trainium_cdk.errors import ApiError, TransportError
@@ -66,23 +65,23 @@ def pod(
         files: of the Secret of its name, below `FILES`.
         folders: are made before (`runner.work.container`), where there is a runner among the files.
     """
-    volumes = pods.Volumes(cluster)
+    volumes = parts.Volumes(cluster)
     if files:
         volumes.add("files", {"secret": {"secretName": name, "defaultMode": 0o444}}, FILES)
     from trainium_cdk.description.catalog.pods import pods as known  # slow to load, for those who only look
 
     size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader
-    main = pods.container(
-        "main", image, command, resources=pods.Resources.of(size, cluster.prepare_memory_gib), mounts=volumes.mounts
+    main = parts.container(
+        "main", image, command, resources=parts.Resources.of(size, cluster.prepare_memory_gib), mounts=volumes.mounts
     )
     if port:
         main["ports"] = [{"containerPort": port}]
     words = [*RUNNER, "folder", *map(literal, folders)]
     mounts = [*volumes.shared, *volumes.mounts[-1:]]
-    makes = pods.container(FOLDER, image, words, resources=pods.LEAST, mounts=mounts)
-    first = [pods.maker(cluster, makes, folders)] if folders else []
-    spec = pods.spec(
-        cluster, containers=[main], init_containers=first, volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM
+    makes = parts.container(FOLDER, image, words, resources=parts.LEAST, mounts=mounts)
+    first = [parts.maker(cluster, makes, folders)] if folders else []
+    spec = parts.spec(
+        cluster, containers=[main], init_containers=first, volumes=volumes, grace_seconds=5, where=parts.ON_SYSTEM
     )
     return {
         "apiVersion": "v1",

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.cdk.eks.scaler.labels import ASIDE
-from trainium_cdk.client.jobs.kubernetes import names
-from trainium_cdk.client.jobs.kubernetes.names import FAILED, TIMED_OUT, seconds
+from trainium_cdk.client.jobs.kubernetes import parts
+from trainium_cdk.client.jobs.kubernetes.parts import FAILED, TIMED_OUT, seconds
 from trainium_cdk.runner.records import Failure, safe
 from trainium_cdk.runner.spec import SpecError, from_json
 
@@ -122,7 +122,7 @@ def aside(workload: Object | None) -> str:
 def describe_wait(workload: Object | None, waits: Waits) -> str:
     """Describe in one line why a Workload has no nodes: its turn, the one before it, what it lacks, and the holder of that."""
     words = why_no_nodes(workload, waits)
-    if names.condition(workload, "QuotaReserved") or aside(workload):
+    if parts.condition(workload, "QuotaReserved") or aside(workload):
         return next(iter(words), "it is its turn: its nodes are requested")
     place = f"position {waits.position} in its queue" if waits.position else "waits in its queue"
     if waits.ahead:
@@ -142,8 +142,8 @@ def why_no_nodes(workload: Object | None, waits: Waits | None = None) -> list[st
         return [f"set aside, as it can never start: {in_nodes(why, devices)}. {BACK}"]
     checks = (workload or {}).get("status", {}).get("admissionChecks") or []
     said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]
-    now = _told(names.condition(workload, "QuotaReserved", status="False"), devices)
-    evicted = names.condition(workload, "Evicted")
+    now = _told(parts.condition(workload, "QuotaReserved", status="False"), devices)
+    evicted = parts.condition(workload, "Evicted")
     text = str((evicted or {}).get("message") or "")
     is_back = text.startswith(_DEACTIVATED) and (workload or {}).get("spec", {}).get("active")
     if not is_back and not _PREEMPTED.match(text):
@@ -165,7 +165,7 @@ def _told(condition: Mapping[str, Any] | None, devices: Mapping[str, int] | None
 
 def taken(workload: Object | None, waits: Waits | None = None) -> str:
     """Name the job that took the nodes of a Workload; empty if none were taken."""
-    found = _PREEMPTED.match(str((names.condition(workload, "Evicted") or {}).get("message") or ""))
+    found = _PREEMPTED.match(str((parts.condition(workload, "Evicted") or {}).get("message") or ""))
     if not found:
         return ""
     uid, by, of = found[1], found[2].rpartition("/")[2], found[3].rpartition("/")[2]
@@ -237,7 +237,7 @@ def waiting(
     """
     of = {q["metadata"]["name"]: str(q["spec"]["clusterQueue"]) for q in local}
     by_name = {q["metadata"]["name"]: q for q in queues}
-    known = {uid: _owner(one) for one in holders for uid in names.owners(one)}
+    known = {uid: _owner(one) for one in holders for uid in parts.owners(one)}
     lined: dict[str, list[Object]] = defaultdict(list)
     for one in pending:
         lined[of.get(str(one["spec"].get("queueName")), str(one["spec"].get("queueName")))].append(one)
@@ -245,14 +245,14 @@ def waiting(
     for name, line in lined.items():
         held = _held(name, by_name, holders, devices)
         base = Waits(0, "", held, devices, known)
-        head = next((one for one in line if not names.condition(one, "Requeued", status="False")), None)
+        head = next((one for one in line if not parts.condition(one, "Requeued", status="False")), None)
         before, first = len(line), ""
         if head:
             before, why = line.index(head), "; ".join(why_no_nodes(head, base))
             first = f"{_owner(head)}{f': {why}' if why else ''}"
         for at, one in enumerate(line):
             waits = Waits(at + 1, first if at > before else "", held, devices, known, one)
-            found |= dict.fromkeys(names.owners(one), waits)
+            found |= dict.fromkeys(parts.owners(one), waits)
     return found
 
 

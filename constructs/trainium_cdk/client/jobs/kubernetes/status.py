@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainium_cdk.cdk.eks.scaler.labels import unready
-from trainium_cdk.client.jobs.answers import plain
-from trainium_cdk.client.jobs.ending import with_reason
-from trainium_cdk.client.jobs.kubernetes.names import (
+from trainium_cdk.client.jobs.kubernetes.parts import (
     AFTER,
     AFTER_LABEL,
     CANCELLED,
@@ -42,7 +40,16 @@ from trainium_cdk.client.jobs.kubernetes.reasons import (
     is_without_program,
     told_by,
 )
-from trainium_cdk.client.jobs.status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, parse_int
+from trainium_cdk.client.jobs.runner import plain
+from trainium_cdk.client.jobs.status import (
+    ACTIVE,
+    ENDED_BADLY,
+    JobStatus,
+    Stage,
+    checkpoints_in,
+    parse_int,
+    with_reason,
+)
 from trainium_cdk.description.outputs import ROLE_LABEL
 from trainium_cdk.errors import JobError
 from trainium_cdk.runner.records import MEMORY_FULL, one_line

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.client.jobs.backend import ONE_QUESTION, Patience
-from trainium_cdk.client.jobs.kubernetes import look, names, status
+from trainium_cdk.client.jobs.kubernetes import look, parts, status
 from trainium_cdk.client.jobs.kubernetes.api import Api, Object
 from trainium_cdk.client.jobs.kubernetes.objects import Objects
 from trainium_cdk.client.jobs.models import Plan
@@ -63,7 +63,7 @@ class Submitter:
             if others and self._was_complete():
                 return True
             job = self._create(first)
-            if names.submitted(job):
+            if parts.submitted(job):
                 return True
             _check(self.api, self.cluster, self.plan)
             labels = {"metadata": {"labels": dict(self.objects.release)}}
@@ -108,14 +108,14 @@ class Submitter:
 
     def _remove_unused(self) -> None:
         """Remove runners of other versions that no JobSet names. JobSets stay for 14 days, so nobody has submitted with those since."""
-        ours = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
+        ours = f"app.kubernetes.io/managed-by={parts.MANAGED_BY}"
         with contextlib.suppress(ApiError):  # the caller may not be allowed to
             used = {
-                (row["metadata"].get("annotations") or {}).get(names.RUNNER)
+                (row["metadata"].get("annotations") or {}).get(parts.RUNNER)
                 for row in self.api.table("JobSet", labels=ours)
             }
             for row in self.api.table("ConfigMap", labels=ours) if None not in used else ():
-                known = not _name(row).startswith(names.runner("")) or _name(row) in {*used, _name(self.objects.runner)}
+                known = not _name(row).startswith(parts.runner("")) or _name(row) in {*used, _name(self.objects.runner)}
                 if not known and _age(row) > _UNUSED_SECONDS:
                     self.api.delete("ConfigMap", _name(row), uid=row["metadata"]["uid"])
 
@@ -129,7 +129,7 @@ class Submitter:
         return bool(there) and self._first not in [_name(self._same(one)) for one in there]
 
     def _members(self) -> list[Object]:
-        return self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={self.name}")
+        return self.api.list("JobSet", labels=f"{parts.ARRAY_LABEL}={self.name}")
 
     def _new(self, thing: Object) -> Object | None:
         """Create an object; None if there is one of its name."""
@@ -141,7 +141,7 @@ class Submitter:
             return None
 
     def _same(self, there: Object) -> Object:
-        if there["metadata"].get("annotations", {}).get(names.DIGEST) != self.objects.digest:
+        if there["metadata"].get("annotations", {}).get(parts.DIGEST) != self.objects.digest:
             raise self._another()
         return there
 
@@ -151,7 +151,7 @@ class Submitter:
     def _add_parts(self, owners: Sequence[Object], *, there: bool = False) -> None:
         """Create what belongs to the JobSets, or make all of them its owners, so that it is deleted with the last one."""
         of = [
-            {"apiVersion": names.JOBSET, "kind": "JobSet", "name": _name(one), "uid": one["metadata"]["uid"]}
+            {"apiVersion": parts.JOBSET, "kind": "JobSet", "name": _name(one), "uid": one["metadata"]["uid"]}
             for one in owners
         ]
         for part in self.objects.parts:
@@ -164,17 +164,17 @@ class Submitter:
     def _put(self, part: Object) -> None:
         """Create a part. One of its name may be there: of the same submission, or left by a JobSet that is deleted."""
         kind, name, owner = kind_of(part), _name(part), part["metadata"]["ownerReferences"][0]
-        guards = names.HOLDER in part["metadata"]["annotations"]
+        guards = parts.HOLDER in part["metadata"]["annotations"]
         for _ in range(3):
             if self._new(part):
                 return
             if (there := self.api.find(kind, name)) is None:
                 continue
-            if owner["uid"] in names.owners(there):
+            if owner["uid"] in parts.owners(there):
                 return
             if guards and (holder := _holder(there)) != self.name:
                 self._check_unused(holder)
-            elif not guards and not names.submitted_by_trn(there, self.name):
+            elif not guards and not parts.submitted_by_trn(there, self.name):
                 raise SubmitError(
                     f"{self.name} was not submitted: a {part['kind']} named {name} already exists, not created by trn. Use another token"
                 )
@@ -208,8 +208,8 @@ class Submitter:
 
     def _uses(self, holder: str) -> bool:
         job = self.api.find("JobSet", holder)
-        jobs = [job] if job else self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={holder}")
-        began = [one for one in jobs if names.submitted(one) or _age(one) < _SUBMITTING_SECONDS]
+        jobs = [job] if job else self.api.list("JobSet", labels=f"{parts.ARRAY_LABEL}={holder}")
+        began = [one for one in jobs if parts.submitted(one) or _age(one) < _SUBMITTING_SECONDS]
         seen = look.read_jobs(self.api, began, {}, {})
         return any(not status.status(one).done or status.alive(one.pods) for one in seen)
 
@@ -223,8 +223,8 @@ class Submitter:
         """Delete the JobSets of a submission that is not complete; what belongs to them goes with them."""
         first = self.api.find("JobSet", self._first)
         with contextlib.suppress(SubmitError):  # another job, of which nothing may be changed
-            if first and not names.submitted(self._same(first)):
-                members = self._members() if names.array(first) else []
+            if first and not parts.submitted(self._same(first)):
+                members = self._members() if parts.array(first) else []
                 for one in (*(one for one in members if _name(one) != self._first), first):
                     self.api.delete("JobSet", _name(one), uid=one["metadata"]["uid"])
 
@@ -235,7 +235,7 @@ def kind_of(thing: Object) -> str:
 
 
 def _holder(guard: Object) -> str:
-    return str(guard["metadata"].get("annotations", {}).get(names.HOLDER, ""))
+    return str(guard["metadata"].get("annotations", {}).get(parts.HOLDER, ""))
 
 
 def _name(thing: Object) -> str:
@@ -243,7 +243,7 @@ def _name(thing: Object) -> str:
 
 
 def _age(job: Object) -> float:
-    return time.time() - (names.seconds(job["metadata"].get("creationTimestamp")) or 0)
+    return time.time() - (parts.seconds(job["metadata"].get("creationTimestamp")) or 0)
 
 
 def _check(api: Api, cluster: EksCluster, plan: Plan) -> None:
@@ -271,26 +271,26 @@ def _check(api: Api, cluster: EksCluster, plan: Plan) -> None:
 
 
 def _priority(api: Api, where: str, priority: str) -> None:
-    if api.find("PriorityClass", names.priority_class(priority)) is None:
+    if api.find("PriorityClass", parts.priority_class(priority)) is None:
         known = [found["metadata"]["name"] for found in api.list("PriorityClass")]
         has = f"it has {', '.join(sorted(known))}" if known else "it has none"
         raise SubmitError(f"{where}: the cluster has no priority class {priority}; {has}. Choose one of them")
 
 
 def _after(api: Api, where: str, other: str) -> None:
-    name = names.object_name(other)
+    name = parts.object_name(other)
     job = api.find("JobSet", name)
-    there = [job] if job else api.list("JobSet", labels=f"{names.ARRAY_LABEL}={name}")
-    if not there or not all(map(names.submitted_by_trn, there)):
+    there = [job] if job else api.list("JobSet", labels=f"{parts.ARRAY_LABEL}={name}")
+    if not there or not all(map(parts.submitted_by_trn, there)):
         raise SubmitError(f"{where}: there is no job {other} on this cluster. Give another one as --after")
-    if any(names.condition(one, "Failed") for one in there):
+    if any(parts.condition(one, "Failed") for one in there):
         raise SubmitError(
             f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit {other} again"
         )
 
 
 def _source(api: Api, where: str, plan: Plan, source: str) -> None:
-    job = api.find("JobSet", names.object_name(source))  # deleted some time after its end: then `prepare` compares
+    job = api.find("JobSet", parts.object_name(source))  # deleted some time after its end: then `prepare` compares
     if job and (reason := resume_problem(plan, status.described(job))):
         raise SubmitError(f"{where}: {reason}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainium_cdk.client.drawing.chart import number
+from trainium_cdk.client.drawing import number
 from trainium_cdk.runner.readers import Evaluation, Step
 
 POINTS = 1000

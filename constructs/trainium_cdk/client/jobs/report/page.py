@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element
 
 from trainium_cdk._aws import SANDBOX
-from trainium_cdk.client.drawing.chart import ChartLine, bars, chart, number
-from trainium_cdk.client.drawing.markup import element, html
+from trainium_cdk.client.drawing import ChartLine, bars, chart, element, html, number
 from trainium_cdk.client.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.client.jobs.report.run import NOT_COUNTED, Run
-from trainium_cdk.client.jobs.report.text import dollars, duration, moment
 from trainium_cdk.client.jobs.status import ACTIVE, Stage, last_step, shown_values
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.models import TITLES
 from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.runner.readers.log import LASTING
 from trainium_cdk.runner.readers.step_lines import what_to_print
+from trainium_cdk.text import duration
 
 _FROM_ZERO = ("throughput", "tokens_per_second", "seconds")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -51,7 +51,7 @@ def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, 
     first, last = ([_large(runs[0]), *_failures(runs)], []) if len(runs) == 1 else (_several(runs), _failures(runs))
     framework = TITLES.get(cluster.framework, cluster.framework)
     work = {f"{_kind(run)} on {run.status.nodes} x {run.status.instance_type}; " for run in runs}
-    place = f"{work.pop() if len(work) == 1 else ''}{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {framework}; made {moment(now)}"
+    place = f"{work.pop() if len(work) == 1 else ''}{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {framework}; made {_moment(now)}"
     body = element(
         "body", element("h1", title), *_note(place),
         *first, *_curves(runs), *_scaling(runs), *last, *_overview(runs), *_settings(runs),
@@ -75,7 +75,7 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
     began = f"from {number(first)}" if first is not None else ""
     loss = run.curves.newest("loss") if "loss" in run.curves else "none"
     time = ("took", duration(run.took)) if run.status.done else ("time left", duration(run.left))
-    expected = f"of {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    expected = f"of {_dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     ago = last_step(run.age or 0.0).removeprefix("last step ")
     old = [("last step", ago, "")] if ago else []
     return [("state", run.status.state, ""), ("step", step, last), ("loss", loss, began), *old, (*time, ""), ("cost", _spent(run), expected)]  # fmt: skip
@@ -146,7 +146,7 @@ def _overview(runs: Sequence[Run]) -> list[Element]:
         ("kind", _kind),
         ("nodes", lambda r: f"{r.status.nodes} x {r.status.instance_type}, queue {r.status.queue}"),
         ("global batch size", lambda r: f"{r.status.global_batch_size:,}" if r.status.global_batch_size else "not set"),
-        ("began", lambda r: moment(next((t for s in r.status.stages if (t := r.began(s))), None), "not yet, or not known")),
+        ("began", lambda r: _moment(next((t for s in r.status.stages if (t := r.began(s))), None), "not yet, or not known")),
         ("validation loss", lambda r: r.curves.newest("validation_loss") if "validation_loss" in r.curves else "none in its log"),
         ("throughput", _throughput),
         ("time of a step", lambda r: f"{number(r.step_seconds)} s" if r.step_seconds is not None else "not known"),
@@ -165,13 +165,13 @@ def _least(run: Run) -> str:
 
 
 def _spent(run: Run) -> str:
-    return "not known" if run.cost is None else f"{_least(run)}{dollars(run.cost)}"
+    return "not known" if run.cost is None else f"{_least(run)}{_dollars(run.cost)}"
 
 
 def _cost(run: Run) -> str:
     if run.cost is None:
         return f"not known: {run.no_cost}"
-    whole = f" so far, {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    whole = f" so far, {_dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     return f"{_spent(run)}{whole}"
 
 
@@ -358,3 +358,13 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[Element | str]], class_: 
     lines = [element("tr", *(element("td", cell) for cell in row)) for row in rows]
     titles = element("tr", *(element("th", title, scope="col") for title in head))
     return element("div", element("table", element("thead", titles), element("tbody", *lines)), class_=class_)
+
+
+def _moment(seconds: float | None, unknown: str = "not known") -> str:
+    """A time in UTC, to the minute."""
+    return unknown if seconds is None else f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _dollars(amount: float) -> str:
+    """An amount in USD."""
+    return f"{amount:,.2f} USD"

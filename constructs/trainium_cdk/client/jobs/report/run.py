@@ -14,7 +14,6 @@ from trainium_cdk.client.jobs.backend import Backend
 from trainium_cdk.client.jobs.kinds import kinds
 from trainium_cdk.client.jobs.metrics import job_log
 from trainium_cdk.client.jobs.report.curve import Curves
-from trainium_cdk.client.jobs.report.text import late
 from trainium_cdk.client.jobs.status import ACTIVE, OLD, JobStatus, Stage, parse_int
 from trainium_cdk.description.catalog import Catalog
 from trainium_cdk.description.catalog.lookup import CALCULATOR
@@ -22,12 +21,15 @@ from trainium_cdk.description.outputs import Cluster
 from trainium_cdk.errors import JobError, TrnError, UnknownJob
 from trainium_cdk.runner.readers import CacheStatus, Evaluation, Finding, Record, Start, Step
 from trainium_cdk.runner.readers.log import JobLog
+from trainium_cdk.text import duration
 
 _SEQUENCES = ("sequences", "samples", "examples")
 AT_ONCE = 8
 """Logs that are read at the same time."""
 PAUSE = 5.0
 """Least seconds between two rounds."""
+_LATE = 30.0
+"""Seconds without an answer after which the text says so."""
 _USUAL = 3
 """Times between two lines with a step, after which the time left is not known: the training may stand still."""
 NOT_COUNTED = (
@@ -456,3 +458,18 @@ class Live:
         for chunk in chunks:
             run.feed(stage, chunk.data)
         return begin + sum(len(chunk.data) for chunk in chunks)
+
+
+def late(seconds: float, problem: str) -> str:
+    """Describe for how long the cluster has not answered; empty if it answers.
+
+    Args:
+        seconds: since its last answer.
+        problem: why it does not answer; empty if that is not known, or it does.
+
+    >>> late(5, ""), late(100, ""), late(100, "the head node does not answer")
+    ('', 'no answer for 1 min 40 s, still trying', 'no answer for 1 min 40 s, still trying: the head node does not answer')
+    """
+    if not problem and seconds <= _LATE:
+        return ""
+    return f"no answer for {duration(seconds)}, still trying" + (f": {problem}" if problem else "")

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.client.jobs import joined, quote
-from trainium_cdk.client.jobs.answers import Document, document
 from trainium_cdk.client.jobs.backend import (
     FOLLOWING,
     ONE_QUESTION,
@@ -24,6 +23,7 @@ from trainium_cdk.client.jobs.backend import (
     check_log,
     read_answer,
 )
+from trainium_cdk.client.jobs.runner import Document, document
 from trainium_cdk.client.jobs.slurm.transport import (
     NOT_THEIRS,
     Result,
@@ -40,6 +40,7 @@ from trainium_cdk.client.jobs.status import (
     Stage,
     Submitted,
     last_begun,
+    with_reasons,
 )
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, TransportError
@@ -107,8 +108,7 @@ class SlurmBackend(Backend):
         return blocks.ask(self.cluster)
 
     def render(self, job: AnyJob, token: str | None = None) -> Plan:
-        from trainium_cdk.client.jobs.job_spec import new_token
-        from trainium_cdk.client.jobs.slurm.submission import render
+        from trainium_cdk.client.jobs.job_spec import new_token, render
 
         return render(job, self.cluster, new_token() if token is None else token)
 
@@ -328,8 +328,6 @@ def explained(job: JobStatus) -> JobStatus:
     found = replace(job, stages=tuple(map(_explained, job.stages)), members=tuple(map(_explained, job.members)))
     if found.state not in ENDED_BADLY:
         return found
-    from trainium_cdk.client.jobs.ending import with_reasons
-
     return with_reasons(found)
 
 

@@ -1,5 +1,5 @@
-"""Scripts on the head node through AWS Systems Manager's Run Command; and EC2's word for the instance on which they run: a stack's outputs may name
-any."""
+"""Scripts on the head node, or on the login node of AWS PCS, through AWS Systems Manager's Run Command; and EC2's word for the instance on which they
+run: a stack's outputs may name any."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.answers import MOST, MOST_PACKED
 from trainium_cdk.client.jobs.backend import Patience
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.runner import MOST, MOST_PACKED, pyz
 from trainium_cdk.client.jobs.slurm import transport
 from trainium_cdk.client.jobs.slurm.transport import INTERVAL, NOT_THEIRS, Result
 from trainium_cdk.description.engines import SLURM
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.description.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.description.outputs.slurm import GROUP_TAG, PcsCluster
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.runner.spec import SpecError, unpack
 
@@ -446,3 +447,53 @@ def check_head_node(cluster: SlurmCluster) -> None:
             f"{cluster.stack} was deployed just now, try again. Else ask who has made it",
             again=False,
         )
+
+
+class LoginNodeTransport:
+    """Runs scripts on the running login node, through SSM. It is looked up again after a failure: PCS may have replaced it."""
+
+    interval = INTERVAL
+
+    def __init__(self, cluster: PcsCluster, say: Callable[[str], None] | None = None):
+        self._cluster, self._say = cluster, say
+        self._ssm: SsmTransport | None = None
+
+    @property
+    def instance(self) -> str:
+        return login_node(self._cluster)
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        with self._node() as node:
+            return node.run(script, timeout, private)
+
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        with self._node() as node:
+            return node.ask(cluster, request, timeout, private)
+
+    @contextmanager
+    def _node(self) -> Iterator[SsmTransport]:
+        if self._ssm is None:
+            node = login_node(self._cluster)
+            self._ssm = SsmTransport.of(self._cluster.model_copy(update={"head_node_id": node}), self._say)
+        try:
+            yield self._ssm
+        except TransportError:
+            self._ssm = None
+            raise
+
+
+def login_node(cluster: PcsCluster) -> str:
+    """EC2 instance id of the login node that has run longest.
+
+    Raises:
+        TransportError: none runs, or EC2 cannot be queried.
+    """
+    filters = {f"tag:{GROUP_TAG}": cluster.login_group_id, "instance-state-name": "running"}
+    nodes = find_instances(cluster.region, "the login node", filters)
+    if not nodes:
+        raise TransportError(
+            f"no login node of {cluster.cluster_name} is running (node group {cluster.login_group_id}): PCS starts one within minutes. "
+            "If none comes, read the group's errors: aws pcs get-compute-node-group --cluster-identifier "
+            f"{cluster.cluster_id} --compute-node-group-identifier {cluster.login_group_id} --region {cluster.region}"
+        )
+    return str(min(nodes, key=lambda node: node["LaunchTime"])["InstanceId"])

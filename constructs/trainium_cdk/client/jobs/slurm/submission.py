@@ -1,4 +1,4 @@
-"""The submission of a job to a Slurm cluster: the job as data, which the runner carries out. Pure.
+"""The submission of jobs to a Slurm cluster: each as data, which the runner carries out.
 
 A job is at most two jobs of Slurm's. The second starts when the first has completed, and is cancelled by Slurm if that is no longer possible:
 
@@ -11,67 +11,23 @@ A job is at most two jobs of Slurm's. The second starts when the first has compl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.client.jobs.backend import Patience
-from trainium_cdk.client.jobs.job_spec import job_id, job_spec
-from trainium_cdk.client.jobs.models import Job, Plan
-from trainium_cdk.client.jobs.plan import plan
-from trainium_cdk.client.jobs.pyz import pyz
+from trainium_cdk.client.jobs.models import Plan
 from trainium_cdk.client.jobs.status import Submitted
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
-from trainium_cdk.runner import slurm
-from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import Error, Outcome, SubmitJobs
-from trainium_cdk.runner.spec import StageSpec, to_json
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.workdir import Sent
 
-_HIDDEN = "(not shown)"
 MOST = 100
 """Jobs in one request: it takes some seconds."""
 _SECONDS = 300
-
-
-def render(job: Job, cluster: SlurmCluster, token: str) -> Plan:
-    """Render a job for a cluster.
-
-    Args:
-        token: makes the submission idempotent: sent twice, the job is submitted once.
-
-    Raises:
-        JobError: the job does not fit the cluster, or the token is not valid.
-    """
-    name, fitted = job_id(job, token), plan(job, cluster)
-    return replace(fitted, spec=job_spec(name, fitted))
-
-
-def text(rendered: Plan) -> str:
-    """The job, and what sbatch gets. Variables have only their names, as they may be secrets; files have sizes."""
-    made = rendered.spec
-    job = to_json(made)
-    if made.variables:
-        job["variables"] = dict.fromkeys(made.variables, _HIDDEN)
-    if made.files:
-        job["files"] = {name: f"{len(content):,} bytes" for name, content in made.files.items()}
-    shown = {"job": job, "slurm": [_batch(rendered, stages) for stages in slurm.batches(made.stages)]}
-    return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
-
-
-def _batch(rendered: Plan, stages: Sequence[StageSpec]) -> dict[str, Any]:
-    folder = Path(rendered.directory)
-    runner = f"{rendered.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
-    return {
-        "sbatch": slurm.sbatch_options(rendered.spec, stages, folder),
-        "script": slurm.batch_script(runner, folder, stages),
-    }
 
 
 def send(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from trainium_cdk.client.jobs import quote
-from trainium_cdk.client.jobs.pyz import Pyz, pyz
+from trainium_cdk.client.jobs.runner import Pyz, pyz
 from trainium_cdk.description.outputs import SlurmCluster
 from trainium_cdk.errors import TransportError
 from trainium_cdk.runner.layout import PLACE
@@ -164,6 +164,16 @@ def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
         values.get("stack_name"),
         values.get("cfn_cluster_name"),
     )
+
+
+def of_caller(cluster: SlurmCluster) -> SlurmCluster:
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Administrators there, and Session
+    Manager's own user, have no jobs."""
+    import getpass
+
+    name = getpass.getuser()
+    is_person = os.getuid() >= 1000 and name not in ("ssm-user", cluster.image_user)
+    return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster
 
 
 ENVIRONMENT = "/etc/trn-environment"

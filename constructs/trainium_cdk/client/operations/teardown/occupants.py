@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from trainium_cdk.client.jobs.report.text import duration
-from trainium_cdk.text import counted, join_words
+from trainium_cdk.text import counted, duration, join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.client.jobs.backend import Backend

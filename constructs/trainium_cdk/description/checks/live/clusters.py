@@ -14,7 +14,7 @@ from trainium_cdk.description.checks.live.account import deployed_cluster, deplo
 from trainium_cdk.description.checks.live.aws import Aws
 from trainium_cdk.description.checks.live.model import Check, CheckTarget, Found, Subject, counted, join_words
 from trainium_cdk.description.settings.inventory import MachineImage
-from trainium_cdk.description.settings.types import is_placeholder
+from trainium_cdk.text import is_placeholder
 
 RESERVE = "ec2:CreateCapacityReservation"
 SUPPORT_ENDS = dt.timedelta(days=60)

@@ -21,8 +21,8 @@ from trainium_cdk.description.checks.live.aws import Aws
 from trainium_cdk.description.checks.live.data import shared_volumes
 from trainium_cdk.description.checks.live.model import Check, CheckTarget, Found, Subject, join_words
 from trainium_cdk.description.checks.pcluster import partition
-from trainium_cdk.description.settings.types import is_placeholder
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.text import is_placeholder
 
 VOLUME_ACTIONS = (
     "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",

@@ -1,14 +1,16 @@
-"""Charts as SVG: lines over a common axis, and bars of time. The text takes the page's colour; lines also differ by their dashes."""
+"""Pages and charts from plain data: elements of HTML and SVG, lines over a common axis, and bars of time. All text is escaped by the standard library's
+serializer, and has no control characters. A chart's text takes the page's colour; lines also differ by their dashes."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
-from trainium_cdk.client.drawing.markup import element
-
+_FORBIDDEN = re.compile("[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u2030-\u2065\u206a-\ud7ff\uf900-\ufdcf\ufdf0-\ufefe\uff00-\ufff8\ufffd\U00010000-\U000dffff]")  # fmt: skip
+"""Control characters, those that change the direction of text, surrogates, and what XML does not allow."""
 WIDTH, HEIGHT = 480, 300
 """In pixels. Wide enough for a phone: there, text is not much smaller."""
 FONT = 13
@@ -20,6 +22,44 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7
 """Distinct also without red or green (after Okabe and Ito), and legible on white and black."""
 _DASHES = (None, "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2", "14 3 3 3")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 26, 34, 46
+
+
+def element(tag: str, *children: Element | str | None, **attributes: object) -> Element:
+    """An element with its attributes, and then its text and elements.
+
+    Args:
+        children: None is left out.
+        attributes: `class_` is class, `font_size` is font-size; None is left out.
+
+    >>> tostring(element("text", "a<b", class_="x", font_size=12), encoding="unicode")
+    '<text class="x" font-size="12">a&lt;b</text>'
+    """
+    made = Element(
+        tag, {k.rstrip("_").replace("_", "-"): cleaned(_attribute(v)) for k, v in attributes.items() if v is not None}
+    )
+    for child in children:
+        if isinstance(child, Element):
+            made.append(child)
+        elif child and len(made):
+            made[-1].tail = (made[-1].tail or "") + cleaned(child)
+        elif child:
+            made.text = (made.text or "") + cleaned(child)
+    return made
+
+
+def cleaned(text: str) -> str:
+    """Text without control characters: each becomes U+FFFD."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def html(page: Element) -> str:
+    """A whole page."""
+    return f"<!doctype html>\n{tostring(page, encoding='unicode', method='html')}\n"
+
+
+def _attribute(value: object) -> str:
+    """Numbers with at most a tenth of a pixel."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
