@@ -69,6 +69,8 @@ _IN = re.compile(r"\(([A-Za-z/_ ]{1,24})\)")
 _WORDS = re.compile(r"[a-z_/.\- ]*$", re.IGNORECASE)
 _SETTINGS = re.compile(r"(?:Namespace|Args|Arguments|Config|Configuration|Options|Parameters|Params|Settings)\(\w+=")
 """A program's settings, as Python prints them: their steps are none that it has made."""
+_WANDB = re.compile(r"(?:^|[\]:] ?)wandb: ")
+"""What Weights & Biases prints for itself: its summary repeats the last values, without their step."""
 _FLAG = re.compile(r"(?:^|\s)--?\w[\w-]*$")
 _UNIT = re.compile(r"[ \t]{0,3}([a-z]{1,10}(?:(?:/| per )[a-z]{1,10}){0,2})(?![\w(])(?![ \t]{0,3}[:=])", re.IGNORECASE)
 _NUMBERED = re.compile(r"[ \t]{1,3}[\d.]")
@@ -191,7 +193,7 @@ def read_line(line: str) -> StepLine | None:
     if not any(mark in line for mark in MARKS):
         return None
     text = _COLOURS.sub("", line) if "\x1b" in line else line
-    if _SETTINGS.search(text):
+    if _SETTINGS.search(text) or _WANDB.search(text):
         return None
     if "{" in text and (named := _of_json(text)) is not None:
         numbers, around = named
