@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl
@@ -70,21 +71,19 @@ def answer(kubernetes: Kubernetes) -> None:
         ):
             continue
         metadata = request["metadata"]
-        [pods] = request["spec"]["podSets"]
-        template = kubernetes.api.get(
-            f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{pods['podTemplateRef']['name']}"
-        )
-        group = template["template"]["spec"]["nodeSelector"][GROUP_LABEL]
-        missing = pods["count"] - sum(node["metadata"]["labels"].get(GROUP_LABEL) == group for node in nodes)
-        message = (
-            f"waits for {missing} nodes of {group}" if missing > 0 else f"{pods['count']} nodes of {group} are there"
-        )
+        wanted: Counter[str] = Counter()
+        for pods in request["spec"]["podSets"]:
+            path = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{pods['podTemplateRef']['name']}"
+            wanted[kubernetes.api.get(path)["template"]["spec"]["nodeSelector"][GROUP_LABEL]] += pods["count"]
+        missing = wanted - Counter(node["metadata"]["labels"].get(GROUP_LABEL) for node in nodes)
+        lacks = ", ".join(f"{count} nodes of {group}" for group, count in (missing or wanted).items())
+        message = f"waits for {lacks}" if missing else f"{lacks} are there"
         if there.get("Provisioned", {}).get("message") != message:
             kubernetes.patch(
                 f"{_REQUESTS}/namespaces/{metadata['namespace']}/provisioningrequests/{metadata['name']}/status",
                 {
                     "status": {
-                        "conditions": [_condition("Accepted", True), _condition("Provisioned", missing <= 0, message)]
+                        "conditions": [_condition("Accepted", True), _condition("Provisioned", not missing, message)]
                     }
                 },
             )
