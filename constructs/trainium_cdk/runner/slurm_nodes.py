@@ -1,5 +1,5 @@
-"""Nodes as Slurm's controller sees them: those of a stage, with the problems that root has found on them, and the response of the job; and those of a
-cluster, for `trn nodes`.
+"""Nodes as Slurm's controller sees them: the nodes of a stage, with the problems that root has found on them, and the response of the job; the nodes
+of a cluster, for `trn nodes`.
 
 Root measures (`bootstrap/lib/devices.py`), and writes the comment and the reason of a node, which no job can. Here they are only read. The record
 of how often a job has moved lies in its own folder: with it, a job can end only itself.
