@@ -24,6 +24,8 @@ CLAIMS = (1, 34)
 """The first version of Kubernetes with claims (Neuron documentation, deploy/eks/dra, 2.33.1)."""
 PARTS = (1, 36)
 """The first version whose scheduler tries each set of a node's devices once."""
+NODE_GROUPS = 30
+"""Managed node groups of a cluster, if the account's quota was not raised (EKS user guide, service-quotas, 2026-11)."""
 _PLUGINS: KeyPath = ("eks", "plugins")
 LARGER = (
     "m5.large", "r5.large", "m5.xlarge", "r5.xlarge", "m5.2xlarge", "r5.2xlarge", "m5.4xlarge", "r5.4xlarge", "r5.8xlarge",
@@ -74,6 +76,15 @@ def efa_layout_without_use(env: Environment) -> Iterator[Problem]:
         if "efa_layout" in group.model_fields_set and kind and not kind.efa_of(group.efa):
             text = "it has no effect: these nodes have no EFA interfaces"
             yield warning((*at, "efa_layout"), text, "remove it")
+
+
+@RULES.add
+def many_node_groups(env: Environment) -> Iterator[Problem]:
+    count = len(env.eks.node_groups) + 1
+    if count > NODE_GROUPS:
+        text = f"{count} node groups with the one of the system: an account has {NODE_GROUPS} a cluster, if its quota was not raised"
+        fix = "use a second environment, or raise EKS's quota `Managed node groups per cluster` first"
+        yield warning((*_AT, "node_groups"), text, fix, value=count)
 
 
 @RULES.refuse("EKS API, CreateNodegroup: releaseVersion is an image's; catalogue, amis: images")
