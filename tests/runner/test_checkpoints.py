@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner.prepare.checkpoints import describe, forget, newest, read_description
+from trainium_cdk.runner.prepare.checkpoints import complete, describe, forget, latest, newest, read_description
 from trainium_cdk.runner.spec import Checkpoints
 
 TORCH = Checkpoints("output", pattern="ckpt_*.pt", last="zip", forget="others")
@@ -120,3 +120,17 @@ def test_what_another_job_must_have_in_common(tmp_path: Path) -> None:
     (tmp_path / "trn-checkpoints").write_bytes(b"model \x1b[31mQwen\xff\nmodel x\n" + b"y" * 50_000)
     found = read_description(tmp_path)
     assert (found["model"], len(str(found)) < 25_000) == ("[31mQwen", True)
+
+
+def test_checkpoints_of_lightning_are_files_beside_each_other(tmp_path: Path) -> None:
+    """`lightning.ckpt` was written by Lightning 2.6.6. Its callback copies the newest one to last.ckpt. Files of other programs may be parts of one."""
+    own, content = Checkpoints("checkpoints"), Path(__file__).with_name("lightning.ckpt").read_bytes()
+    names = ("epoch=0-step=8.ckpt", "epoch=1-step=16.ckpt", "last.ckpt", "epoch=2-step=24.ckpt")
+    for at, name in enumerate(names):
+        (tmp_path / name).write_bytes(content if name != names[-1] else content[:-200])
+        os.utime(tmp_path / name, (at, at))
+    assert [one.name for one in complete(own, tmp_path)] == ["epoch=1-step=16.ckpt", "epoch=0-step=8.ckpt"]
+    assert latest(own, tmp_path) == tmp_path / "epoch=1-step=16.ckpt"
+    for rank in range(2):
+        torch_file(tmp_path / f"ranks/rank-{rank}.ckpt")
+    assert not list(complete(own, tmp_path / "ranks"))

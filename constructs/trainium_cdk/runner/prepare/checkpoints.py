@@ -27,6 +27,8 @@ LAST = {
 Orbax (which writes it first, and the time of its commit last), AXLearn, Levanter."""
 TEMPORARY = ".orbax-checkpoint-tmp"
 """In the name of a folder that Orbax has not finished. It renames it then, but with its option COMMIT_FILE."""
+_LIGHTNING = b"pytorch-lightning_version"
+"""A key of Lightning's checkpoints, at their beginning. One is a file, which Lightning moves into place, of the first process (2.6.6)."""
 _SKEW = 2.0
 """Seconds by which the clocks of nodes may differ."""
 _END = b"PK\x05\x06"
@@ -129,9 +131,19 @@ def _of_script(folder: Path) -> list[Path]:
             last = next((one / name for name, content in LAST.items() if _has(one / name, content)), None)
             if last and TEMPORARY not in one.name and not one.is_symlink() and not _is_overwritten(one, last):
                 found[one] = last.stat().st_mtime
+            elif _is_of_lightning(one) and not one.name.startswith("last"):  # by default a copy of another one
+                found[one] = one.stat().st_mtime
     if len(entries) == 1 and entries[0].is_file() and not entries[0].is_symlink():
         return entries if _is_whole(entries[0], sure=True) else []
     return sorted(found, key=lambda one: found[one], reverse=True)
+
+
+def _is_of_lightning(file: Path) -> bool:
+    """Return whether a file is a whole checkpoint of Lightning."""
+    if file.suffix != ".ckpt" or file.is_symlink() or not file.is_file() or not _is_whole(file, sure=True):
+        return False
+    with file.open("rb") as content:
+        return _LIGHTNING in content.read(4096)
 
 
 def _has(file: Path, content: bytes) -> bool:
