@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: dist docs pictures recording mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo sandbox test scenes lint test-system lock schema clean
+.PHONY: findings dist docs pictures recording mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo sandbox test scenes lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -177,6 +177,10 @@ recording: setup slurm .venvs/recording/.done  ## of the home page: a job in the
 	@.venvs/recording/bin/python -m tools.recording $(if $(HANG),hang)
 
 COMPILED = $${TRN_SANDBOX_HOME:-$${XDG_CACHE_HOME:-$$HOME/.cache}/trainium-sandbox}/kubernetes
+
+findings:  ## what tools beside this project do unexpectedly: installs some 9 GB, one after the other; half an hour
+	@failed=; for f in findings/*.sh; do echo "== $$f"; bash $$f || failed="$$failed $$f"; done; \
+	[ -z "$$failed" ] || { echo "changed since:$$failed"; exit 1; }
 
 clean:  ## remove all that the other targets made here; the programs of Kubernetes stay for other clones
 	rm -rf $(VENV) .venvs node_modules cdk.out dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
