@@ -15,13 +15,14 @@ for tool in torchx==0.7.0 sagemaker-hyperpod==3.12.0 'skypilot[kubernetes]==0.14
 done
 export HOME=$folder
 
-torchx/bin/python - <<'PROGRAM' >>seen
+{
+torchx/bin/python - <<'PROGRAM'
 from torchx.specs import named_resources
 
 devices = named_resources["aws_trn1.32xlarge"].devices
 print("torchx:", *sorted(f"{name} {count}" for name, count in devices.items()))
 PROGRAM
-sagemaker-hyperpod/bin/python -W ignore - <<'PROGRAM' 2>/dev/null | grep '^hyperpod' >>seen
+sagemaker-hyperpod/bin/python -W ignore - <<'PROGRAM' 2>/dev/null | grep '^hyperpod'
 from hyperpod_pytorch_job_template.registry import SCHEMA_REGISTRY
 from sagemaker.hyperpod.training.hyperpod_pytorch_job import HyperPodPytorchJob
 
@@ -30,12 +31,13 @@ made = HyperPodPytorchJob.allocate_quotas_if_applicable(job)
 limits = made.replicaSpecs[0].template.spec.containers[0].resources.limits
 print("hyperpod:", *sorted(f"{name} {count}" for name, count in limits.items() if "." in name))
 PROGRAM
-skypilot/bin/python - <<'PROGRAM' 2>/dev/null >>seen
+skypilot/bin/python - <<'PROGRAM' 2>/dev/null
 from sky.provision.kubernetes import utils
 
 assert utils.is_neuron_accelerator("Trainium")
 print("skypilot:", utils.NEURON_RESOURCE_KEY)
 PROGRAM
+} >seen
 cat seen
 diff seen - <<'EXPECTED'
 torchx: aws.amazon.com/neurondevice 16 vpc.amazonaws.com/efa 8
