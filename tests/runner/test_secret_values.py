@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -161,6 +162,13 @@ def test_a_mistyped_reference_is_refused_before_anything_is_sent(reference: str,
         Script(**fields)
 
 
+def texts(folder: Path) -> Iterator[str]:
+    """What the files of a folder have. The job's variables may be deleted meanwhile, at its end."""
+    for one in filter(Path.is_file, folder.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            yield one.read_text(errors="replace")
+
+
 def test_a_job_has_the_value_and_its_folder_the_reference(
     kept: dict[str, str], local_aws: LocalAws, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
@@ -174,7 +182,7 @@ def test_a_job_has_the_value_and_its_folder_the_reference(
         )  # fmt: skip
         sent = jobs.submit(job, env={**local_aws.env, "PATH": path})
         said[reference] = (sent.ended().code, sent.log("train.0"))
-        kept_there = "".join(one.read_text(errors="replace") for one in sent.folder.rglob("*") if one.is_file())
+        kept_there = "".join(texts(sent.folder))
         assert "of-ssm && echo" in kept_there  # the program itself
         assert kept_there.count("of-ssm") == 1
     assert said["ssm:/team/token"][0] == 0
