@@ -178,7 +178,7 @@ recording: setup slurm .venvs/recording/.done  ## of the home page: a job in the
 
 COMPILED = $${TRN_SANDBOX_HOME:-$${XDG_CACHE_HOME:-$$HOME/.cache}/trainium-sandbox}/kubernetes
 
-findings:  ## what tools beside this project do unexpectedly: installs some 9 GB, one after the other; half an hour
+findings:  ## what tools beside this project do unexpectedly: installs some 9 GB, one after the other; ten minutes
 	@failed=; for f in findings/*.sh; do echo "== $$f"; bash $$f || failed="$$failed $$f"; done; \
 	[ -z "$$failed" ] || { echo "changed since:$$failed"; exit 1; }
 
